@@ -64,7 +64,11 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 		return copyAll(&copied{out, o.Copied}, in, in.Size())
 	})
 	if errors.Is(err, metadata.ErrNotExist) {
-		if _, gone := c.Stat(ctx, name); gone == nil { // it is the copy that is not there
+		switch now, gone := c.Stat(ctx, name); {
+		case gone != nil: // it is not there itself
+		case uint64(now.ID) != checked.GetFileId():
+			err = &Error{Op: "convert", Path: name, Kind: metadata.ErrIO, Message: "it was deleted, or moved, while it was converted, and another one has its name"}
+		default: // it is the copy that is not there
 			err = &Error{Op: "convert", Path: name, Kind: metadata.ErrBeingCreated, Message: "somebody else has begun to convert it meanwhile: what this one had copied is gone"}
 		}
 	}

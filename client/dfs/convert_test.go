@@ -150,3 +150,49 @@ func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 		}
 	}
 }
+
+// A copy that is gone is somebody else's doing where the file is still the one that was to be converted, whatever has its name.
+func TestConvertKnowsTheFileByItsID(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		what  string
+		then  func(c *cluster) // once some of it is copied
+		err   *metadata.Kind
+		says  string
+		never string
+	}{
+		{"another one converts it", func(*cluster) {}, metadata.ErrBeingCreated, "somebody else has begun to convert it", "another one has its name"},
+		{"another file has its name", func(c *cluster) {
+			c.nextID++
+			c.files["/f"] = &fakeFile{id: c.nextID, replication: 1, blockSize: 1 << 20}
+		}, metadata.ErrIO, "another one has its name", "somebody else"},
+		{"nothing has its name", func(c *cluster) { delete(c.files, "/f") }, metadata.ErrNotExist, "", "somebody else"},
+	} {
+		c, _ := newCluster(t, 1)
+		if err := c.client(Config{Replication: 1}).WriteFile(t.Context(), "/f", pattern(16<<10), true); err != nil {
+			t.Fatal(err)
+		}
+		c.addr = c.serve(security.NewDoor(security.Config{}), func(s *hrpc.Server) {
+			c.register(s)
+			c.rewrites(s, nil)
+		})
+		copied := false
+		err := c.client(Config{}).Convert(t.Context(), "/f", ConvertOptions{Policy: namenode.ReplicationPolicy, Copied: func(int64) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if copied {
+				return
+			}
+			copied = true
+			for name := range c.files {
+				if strings.HasPrefix(name, "/.reserved/.inodes/") {
+					delete(c.files, name)
+				}
+			}
+			test.then(c)
+		}})
+		if !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), test.never) {
+			t.Errorf("%s: %v", test.what, err)
+		}
+	}
+}

@@ -345,6 +345,9 @@ func (c *cluster) register(s *hrpc.Server) {
 			return nil, metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", q.GetSrc())
 		}
 		list := &hadooppb.LocatedBlocksProto{FileLength: new(uint64(0)), UnderConstruction: new(f.holder != ""), IsLastBlockComplete: new(f.holder == ""), EcPolicy: f.coding}
+		if q.GetTails() {
+			list.FileId = &f.id
+		}
 		offset := uint64(0)
 		for i, b := range f.blocks {
 			l := c.located(b, offset)

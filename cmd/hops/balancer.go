@@ -166,8 +166,8 @@ func (t *hadoopTool) onlyOne(fs *dfs.Client, mark string) (free func(), _ error)
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), 10*time.Second)
 		defer cancel()
-		_ = w.Close() // it is deleted anyway
-		_, _ = fs.Delete(ctx, mark, false)
+		_, _ = fs.Delete(ctx, mark, false) // while it is this one's: closed, it would be anybody's to take, and what is deleted then is theirs
+		w.Abort()
 	}, nil
 }
 

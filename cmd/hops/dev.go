@@ -99,6 +99,11 @@ func runDev(c *cli.Context) error {
 		return err
 	}
 	b.Alone = true
+	b.OnFatal = func(err error) {
+		hangUp()
+		logger.Error("stopping: the Raft store cannot go on", "err", err)
+		os.Exit(exitFailed)
+	}
 	b.Listen = open.take
 	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
 	// Everything stops at once but containers that do not want to: they must not outlive the cluster, however busy the machine.

@@ -49,7 +49,7 @@ Please Note:
 
 func fsckCommand() *cli.Command {
 	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
-		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing, with 3 if no namenode answers. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
+		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing, with 3 if no namenode answers, with 4 if one refuses or is not who this user knows, with 130 after Ctrl-C. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
 			"one for each run of blocks without a gap, and leaves the file; with -delete the file is deleted after that, unless something that can be read could not be copied. -move is the superuser's.\n\n"+fsckUsage, fsck)
 }
 
@@ -126,13 +126,18 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 	if len(ids) > 0 {
 		asked = append(asked, "blockId="+url.QueryEscape(strings.Join(ids, " ")))
 		query.Set("blockId", "")
-	} else if _, err := fs.Stat(t.ctx, target); err != nil {
+	} else if _, err := fs.Stat(t.ctx, target); err != nil && t.ctx.Err() != nil {
+		return exitInterrupted, nil
+	} else if err != nil {
 		message := hadoopMessage(err)
 		if errors.Is(err, metadata.ErrNotExist) {
 			message = "java.io.FileNotFoundException: File does not exist: " + target
 		}
 		fmt.Fprintf(t.errOut, "FileSystem is inaccessible due to:\n%s\nDFSck exiting.\n", message)
 		if _, answered := errors.AsType[*dfs.Error](err); !answered || errors.Is(err, metadata.ErrStandby) { // Hadoop's takes a cluster that is down for one that is in order
+			if notLetIn(err) {
+				return exitDenied, nil
+			}
 			return exitUnreachable, nil
 		}
 		return 0, nil // as Hadoop's

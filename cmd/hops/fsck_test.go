@@ -2,12 +2,22 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/login"
+	"github.com/gohops/hops/internal/security"
 )
 
 // A cluster that is down is not in order, though Hadoop's fsck ends with 0 then; and hdfs:///p is a path of the default filesystem.
@@ -29,6 +39,96 @@ func TestFsckOfAClusterThatIsDown(t *testing.T) {
 		code := run([]string{"hops", "fsck", target}, strings.NewReader(""), &out, &errs)
 		if text := errs.String(); code != exitUnreachable || !strings.HasPrefix(text, "FileSystem is inaccessible due to:\nstat /d: ") || !strings.HasSuffix(text, "DFSck exiting.\n") {
 			t.Errorf("%s: %d\n%s%s", target, code, &out, text)
+		}
+	}
+}
+
+// A namenode that is not the cluster's is no cluster that is down.
+func TestFsckOfAnotherCluster(t *testing.T) {
+	c, stranger := startLoginCluster(t), startLoginCluster(t)
+	path := filepath.Join(t.TempDir(), "login")
+	t.Setenv(login.Variable, path)
+	c.provider.Agree(map[string]any{"preferred_username": "ann"})
+	var said bytes.Buffer
+	if code := run([]string{"hops", "login", c.addr, "--fingerprint", c.fingerprint}, strings.NewReader(""), io.Discard, &said); code != 0 {
+		t.Fatalf("login: %d: %s", code, &said)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte(c.addr), []byte(stranger.addr)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"fsck", "/d"}, {"fsck", "-blockId", "blk_1"}} {
+		var out, errs bytes.Buffer
+		if code := run(append([]string{"hops"}, args...), strings.NewReader(""), &out, &errs); code != exitDenied || !strings.Contains(errs.String(), "not of this cluster") {
+			t.Errorf("%v: %d\n%s%s", args, code, &out, &errs)
+		}
+	}
+}
+
+// Who interrupts a command is not told that nobody answers.
+func TestFsckThatIsInterrupted(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // where nobody ever answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir := t.TempDir()
+	site := fmt.Sprintf("<configuration><property><name>fs.defaultFS</name><value>hdfs://%[1]s</value></property><property><name>dfs.namenode.http-address</name><value>%[1]s</value></property></configuration>", l.Addr())
+	if err := os.WriteFile(filepath.Join(dir, "core-site.xml"), []byte(site), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HADOOP_CONF_DIR", dir)
+	for _, args := range [][]string{{"fsck", "/d"}, {"fsck", "-blockId", "blk_1"}, {"datanode", "list"}} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		go func() {
+			if c, err := l.Accept(); err == nil {
+				interrupt()
+				defer c.Close()
+				_, _ = io.Copy(io.Discard, c)
+			}
+		}()
+		var out, errs bytes.Buffer
+		app := newApp(strings.NewReader(""), &out, &errs)
+		err := app.RunContext(ctx, flagsFirst(app, append([]string{"hops"}, args...)))
+		interrupt()
+		if err == nil {
+			t.Fatalf("%v: it ends well", args)
+		}
+		if code := ended(ctx, err, &errs); code != exitInterrupted || errs.Len() > 0 {
+			t.Errorf("%v: %d: %s%s", args, code, &out, &errs)
+		}
+	}
+}
+
+func TestExitStatusesOfErrors(t *testing.T) {
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	nobody := errors.New("connection refused")
+	for _, test := range []struct {
+		ctx  context.Context
+		err  error
+		want int
+	}{
+		{t.Context(), nobody, exitFailed},
+		{t.Context(), fail(exitUnreachable, "namenode nn1: %w", nobody), exitUnreachable},
+		{t.Context(), fail(exitUnreachable, "namenode nn1: %w", &url.Error{Err: fmt.Errorf("%w: 1.2.3.4:1: %w", security.ErrProof, authority.ErrForeign)}), exitDenied},
+		{t.Context(), fail(exitUnreachable, "%w", &hrpc.UnreachableError{Addresses: []string{"a:1", "b:1"}, Errors: []error{nobody, fmt.Errorf("b: %w", authority.ErrTime)}}), exitDenied},
+		{t.Context(), fail(exitUnreachable, "%w", &tls.CertificateVerificationError{Err: nobody}), exitDenied},
+		{t.Context(), fail(exitUnreachable, "%w", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), exitDenied},
+		{t.Context(), fail(exitUnreachable, "%w", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), exitDenied},
+		{t.Context(), fail(exitUnreachable, "%w", &net.OpError{Op: "dial", Err: nobody}), exitUnreachable},
+		{t.Context(), fail(exitUsage, "%w", authority.ErrForeign), exitUsage},
+		{interrupted, fail(exitUnreachable, "namenode nn1: %w", nobody), exitInterrupted},
+		{interrupted, fmt.Errorf("stat /d: %w", context.Canceled), exitInterrupted},
+		{interrupted, fail(exitDenied, "no"), exitDenied}, // which was the answer
+		{interrupted, nobody, exitFailed},
+	} {
+		var says bytes.Buffer
+		if got := ended(test.ctx, test.err, &says); got != test.want || (says.Len() == 0) != (got == exitInterrupted) {
+			t.Errorf("%v: %d, want %d; it says %q", test.err, got, test.want, &says)
 		}
 	}
 }

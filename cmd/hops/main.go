@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"regexp"
@@ -17,7 +19,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/nearest"
+	"github.com/gohops/hops/internal/security"
 	serverstatus "github.com/gohops/hops/internal/status"
 	_ "github.com/gohops/hops/nodemanager/supervisor/early" // is the whole program of a supervisor
 )
@@ -37,7 +41,9 @@ const (
 func main() {
 	slackenTimers(os.Args) // before there are signals that would be lost
 	serverstatus.Version = version
-	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
+	code := run(os.Args, os.Stdin, os.Stdout, os.Stderr)
+	hangUp()
+	os.Exit(code)
 }
 
 // run is main with its world as arguments. It returns the exit status.
@@ -65,6 +71,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	return ended(ctx, err, stderr)
+}
+
+// ended says an error of a command, and is its exit status. What could not be reached was interrupted, if the user did that; and where one end of a connection is not who
+// the other one takes it for, there was an answer: a refusal.
+func ended(ctx context.Context, err error, stderr io.Writer) int {
 	var status *statusError
 	if !errors.As(err, &status) {
 		status = &statusError{code: exitFailed, err: err}
@@ -75,10 +87,34 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			status.code = exitUnreachable
 		}
 	}
+	code := status.code
+	switch {
+	case ctx.Err() != nil && (code == exitUnreachable || errors.Is(err, context.Canceled)):
+		return exitInterrupted
+	case code == exitUnreachable && notLetIn(status.err):
+		code = exitDenied
+	}
 	if status.err != nil {
 		fmt.Fprintf(stderr, "hops: %v\n", status.err)
 	}
-	return status.code
+	return code
+}
+
+// notLetIn reports whether an error is that of a connection of which one end is not who the other one takes it for, or of a handshake that failed otherwise.
+func notLetIn(err error) bool {
+	for _, known := range []error{security.ErrProof, authority.ErrForeign, authority.ErrTime, authority.ErrRole} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	alert, ok := errors.AsType[*net.OpError](err)
+	return ok && (alert.Op == "remote error" || alert.Op == "local error") // as crypto/tls has them
 }
 
 // statusError ends the program with a status of its own; err may be nil when everything is said.

@@ -44,7 +44,7 @@ func inspectCheckpoint(c *cli.Context) (err error) {
 		return fail(exitUsage, "operator inspect checkpoint: there is no class %q", class)
 	}
 	dir := c.Args().First()
-	store, err := badger.Read(dir, namespace.Apart)
+	store, err := badger.Read(dir)
 	if err != nil {
 		return err
 	}

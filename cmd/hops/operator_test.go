@@ -197,7 +197,7 @@ func TestInspectSnapshotAndCheckpoint(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if status, out, say := inspect(t, "checkpoint", "--records", "--class", "d", dir); status != 0 || !strings.Contains(out, "/a  {id=") || !strings.Contains(out, "mode=0755") || !strings.Contains(out, "index      2\n") {
+	if status, out, say := inspect(t, "checkpoint", "--records", "--class", "D", dir); status != 0 || !strings.Contains(out, "/a  {id=") || !strings.Contains(out, "mode=0755") || !strings.Contains(out, "index      2\n") {
 		t.Errorf("%d: %s%s", status, out, say)
 	}
 	if status, _, say := inspect(t, "checkpoint", t.TempDir()); status != exitFailed || !strings.Contains(say, "is no checkpoint") {

@@ -46,7 +46,7 @@ Made from the program itself by ` + "`go test ./cmd/hops -run TestCommandReferen
 | 1 | failed; job run without --detach: the status of the job's program, whatever it is | an operation failed; -test: no | |
 | 2 | wrong words or values | | |
 | 3 | no server answers | | |
-| 4 | denied | | |
+| 4 | denied; or a server and this program do not take each other for what they say they are | | |
 | 130 | interrupted | interrupted | |
 | 255 | | wrong words | any failure |
 

@@ -78,11 +78,14 @@ func runServer(c *cli.Context) error {
 		return err
 	}
 	b.Path = c.String("config")
-	if file.Log.Dir != "" {
-		b.OnFatal = func(err error) {
+	b.OnFatal = func(err error) {
+		hangUp() // the reason may be a disk that keeps the log as well
+		if file.Log.Dir != "" {
 			tellEnd(err, logger, end, c.App.ErrWriter, logEnds)
-			os.Exit(exitFailed)
+		} else {
+			logger.Error("stopping: the Raft store cannot go on", "err", err)
 		}
+		os.Exit(exitFailed)
 	}
 	p := program.Program{Logger: logger}
 	p.Add(b.Membership()...)

@@ -58,7 +58,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
 		Protection: properties.TransferProtection, Encrypt: properties.EncryptTransfer,
 		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, RebuildRate: int64(own.RebuildRate), LockedMemory: int64(b.File.ReplicasMemory(&own)),
-		SaveEvery: time.Duration(properties.LazyWriterInterval) * time.Second, Unsynced: !properties.SyncOnClose, Slow: b.slow(), Logger: b.Logger,
+		SaveEvery: time.Duration(properties.LazyWriterInterval) * time.Second, Unsynced: !properties.SyncOnClose, DiskTimeout: properties.DiskCheckTimeout, Slow: b.slow(), Logger: b.Logger,
 	})
 	if err != nil {
 		if near != nil {

@@ -184,3 +184,59 @@ func TestADiskThatHangsInWhatTheKernelSendsIsGivenUp(t *testing.T) {
 		t.Errorf("%d readers are left", n)
 	}
 }
+
+// A process does not come to its end while one of its threads waits for a disk: what it has locked stays so. Who is started in its place has the volumes whose disks answer, and the other
+// one when that does.
+func TestADatanodeIsStartedInPlaceOfOneThatCannotEnd(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	disk := &hangingFS{FS: vfs.OS, under: a, stuck: make(chan string, 100), freed: make(chan struct{})}
+	h := open(t, disk, a, b)
+	on := map[string]metadata.Block{}
+	for id := int64(1); id <= 4; id++ {
+		h.put(id, 1, pattern(100_000))
+		r, _ := h.Replica(metadata.BlockID(id))
+		on[r.Volume] = r.Block
+	}
+	hung, well := h.Volumes()[0].ID, h.Volumes()[1].ID
+	w := must[datanode.Writer](t)(h.Create(block(9, 1, 0), datanode.CreateOptions{}))
+	for w.Replica().Volume != well {
+		w = must[datanode.Writer](t)(h.Create(block(int64(w.Replica().Block.ID)+1, 1, 0), datanode.CreateOptions{}))
+	}
+	check(t, w.Write(0, pattern(70_000), nil))
+	disk.hang(true)
+	var lost sync.WaitGroup // comes back when the disk does
+	lost.Go(func() { _ = h.Delete(on[hung]) })
+	<-disk.stuck
+	for range slowTicks + 1 {
+		h.watch(30 * time.Second)
+	}
+	h.Leave()
+
+	next := open(t, vfs.OS, a, b)
+	volumes := next.Volumes()
+	if volumes[0].Failed == nil || !strings.Contains(volumes[0].Failed.Error(), "cannot come to its end before a disk answers") || volumes[1].Failed != nil {
+		t.Fatalf("volumes are %+v", volumes)
+	}
+	if volumes[0].ID != hung {
+		t.Errorf("the volume that is locked is called %s, it is %s", volumes[0].ID, hung)
+	}
+	next.wantContent(int64(on[well].ID), pattern(100_000))
+	if _, err := w.Finalize(); err == nil {
+		t.Error("a writer of the datanode that has ended changes what is the next one's")
+	}
+	_ = h.Delete(on[well]) // there is nothing any more
+	next.wantContent(int64(on[well].ID), pattern(100_000))
+	if back := next.Revive(); len(back) > 0 {
+		t.Errorf("%v are opened that are locked", back)
+	}
+	disk.hang(false)
+	close(disk.freed)
+	lost.Wait()
+	check(t, h.all()[0].lock.Close()) // as the process does at its end
+	next.cfg.Now = func() time.Time { return time.Now().Add(2 * minPatience) }
+	if back := next.Revive(); len(back) != 1 || back[0] != a {
+		t.Errorf("the volume is free, and %v are opened", back)
+	}
+	check(t, next.Shutdown())
+}

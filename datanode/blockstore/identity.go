@@ -120,7 +120,7 @@ func claim(fsys vfs.FS, path string) claimed {
 func lockVolume(fsys vfs.FS, path string) (io.Closer, error) {
 	lock, err := fsys.Lock(filepath.Join(path, lockFile))
 	if errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("another datanode runs on it: %w", datanode.ErrVolumeInUse)
+		return nil, fmt.Errorf("another datanode runs on it, or was ended and cannot come to its end before a disk answers: %w", datanode.ErrVolumeInUse)
 	}
 	return lock, err
 }

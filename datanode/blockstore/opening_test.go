@@ -88,8 +88,18 @@ func hungDiskAtTheStart(t *testing.T, call string) {
 	if _, ok := s.Replica(on["/a"].Block.ID); ok {
 		t.Error("the replica on the hung volume is there")
 	}
-	close(stuck.freed) // the disk answers after all, too late
+	close(stuck.freed) // the disk answers after all, too late for the start
 	<-stuck.back
+	synctest.Wait()
+	if back := s.Revive(); len(back) != 1 || back[0] != "/a" {
+		t.Errorf("the disk answers, and %v work again", back)
+	}
+	if _, ok := s.Replica(on["/a"].Block.ID); !ok {
+		t.Error("the replica on the volume that hung is not there")
+	}
+	if now := s.Volumes(); now[0].ID != was[0].ID && now[1].ID != was[0].ID {
+		t.Errorf("volumes are %+v", now)
+	}
 	check(t, s.Shutdown())
 }
 

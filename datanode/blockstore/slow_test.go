@@ -372,3 +372,12 @@ func TestManyHungDisksAreWaitedForAsOne(t *testing.T) {
 	}
 	wantKind(t, h.Join("other", "BP-1"), datanode.ErrVolumeOwner)
 }
+
+// Who has a disk waited for as long as HDFS does still has it left alone after seconds.
+func TestADiskIsSlowAfterSecondsHoweverLongItIsWaitedFor(t *testing.T) {
+	for limit, most := range map[time.Duration]time.Duration{time.Second: 100 * time.Millisecond, 30 * time.Second: 3 * time.Second, time.Minute: 3 * time.Second, 10 * time.Minute: 3 * time.Second, time.Hour: 12 * time.Second} {
+		if at := time.Duration(slowAfter(limit)) * (limit / hangTicks); at <= 0 || at > most {
+			t.Errorf("given up after %v, slow after %v, want %v at most", limit, at, most)
+		}
+	}
+}

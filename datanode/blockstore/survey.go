@@ -20,7 +20,8 @@ import (
 )
 
 // Open opens the volumes: locks them, checks whose they are, and recovers what a crash left. Replicas that were being
-// written become RWR, cut to what their checksums cover. A volume that cannot be opened, or whose disk does not answer, has failed; the others serve.
+// written become RWR, cut to what their checksums cover. A volume that cannot be opened, or whose disk does not answer, has failed; the others serve. So has one that another process has
+// locked, as one does that was ended and cannot come to its end before a disk answers; ErrVolumeInUse: all are locked.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.OS
@@ -75,6 +76,11 @@ func (s *Store) open() error {
 		})
 	}
 	_ = g.Wait() // the errors are the volumes'
+	for _, v := range s.all() {
+		if p := v.failed.Load(); p != nil && (errors.Is(*p, errSilent) || errors.Is(*p, datanode.ErrVolumeInUse)) {
+			v.hung.Store(true) // it is opened when that is over, see Revive
+		}
+	}
 	return s.Tolerable()
 }
 
@@ -99,8 +105,6 @@ func (s *Store) survey() error {
 		f := found[i]
 		v.id, v.lock = f.id, f.lock
 		switch {
-		case errors.Is(f.err, datanode.ErrVolumeInUse):
-			return fmt.Errorf("volume %s: %w", v.path, f.err)
 		case f.err != nil:
 			v.broken = f.err
 		case f.fresh:
@@ -124,9 +128,9 @@ func (s *Store) survey() error {
 			return claimed{lock: lock, err: err}
 		}, claimed.release)
 		v.lock, v.broken = made.lock, errors.Join(made.err, silent)
-		if errors.Is(v.broken, datanode.ErrVolumeInUse) {
-			return fmt.Errorf("volume %s: %w", v.path, v.broken)
-		}
+	}
+	if err := allTaken(s.all()); err != nil {
+		return err
 	}
 	for _, v := range s.all() {
 		if v.broken == nil {
@@ -136,6 +140,20 @@ func (s *Store) survey() error {
 	g.Wait()
 	s.nameBroken(missing)
 	return nil
+}
+
+// allTaken is the error of a second process that is started on the volumes of one that runs: none of them can be had, at least one because it is locked.
+func allTaken(all []*volume) error {
+	var taken error
+	for _, v := range all {
+		switch {
+		case v.broken == nil && !v.inMemory():
+			return nil
+		case taken == nil && errors.Is(v.broken, datanode.ErrVolumeInUse):
+			taken = fmt.Errorf("volume %s: %w", v.path, v.broken)
+		}
+	}
+	return taken
 }
 
 // list makes the volumes of the configuration, without a look at any disk.

@@ -32,7 +32,7 @@ func (s *Store) add(c VolumeConfig) error {
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
 	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
-		if !others[at].ended() { // they may change what is found
+		if !others[at].ended(others[at].endWait) { // they may change what is found
 			return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given up are still under way", path)
 		}
 		if others[at].inMemory() {
@@ -41,7 +41,7 @@ func (s *Store) add(c VolumeConfig) error {
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
 	}
-	if old := s.removed[path]; old != nil && !old.ended() { // they may change what is found
+	if old := s.removed[path]; old != nil && !old.ended(old.endWait) { // they may change what is found
 		return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given back are still under way", path)
 	}
 	delete(s.removed, path)
@@ -66,7 +66,7 @@ func (s *Store) add(c VolumeConfig) error {
 	return nil
 }
 
-// Revive opens the volumes anew that were given up because their disk did not answer, and whose calls have all come back since, and returns the paths of those that
+// Revive opens the volumes anew that were given up because their disk did not answer, or that it did not open for that or because another process had locked them, if no call is under way there any more, and returns the paths of those that
 // work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour; one that was
 // well for calmTimes as long as it has to wait begins anew.
 func (s *Store) Revive() []string {
@@ -299,9 +299,41 @@ func (s *Store) Remove(path string) error {
 	return nil
 }
 
+// Leave releases the volumes whose disks answer, in a moment, when the store is given up while somebody waits for the disk of another one. Its process may not come to its end before that
+// one answers, and whoever is started in its place has to have the rest. Nothing can be changed there any more, so what goes on in the process does no harm.
+func (s *Store) Leave() {
+	for end := time.Now().Add(leaveWait); !s.swapMu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) { // a volume is being opened or given back, and its disk does not answer
+			return
+		}
+	}
+	defer s.swapMu.Unlock()
+	var g sync.WaitGroup
+	for _, v := range s.all() {
+		if v.quiet() || v.lock == nil {
+			continue
+		}
+		g.Go(func() {
+			if !v.failed.CompareAndSwap(nil, &errLeft) {
+				return
+			}
+			close(v.gone)
+			if v.ended(leaveWait) {
+				_ = v.lock.Close()
+			}
+		})
+	}
+	g.Wait()
+}
+
+// leaveWait is how long Leave waits for what is under way on a volume.
+const leaveWait = 500 * time.Millisecond
+
+var errLeft = errors.New("its datanode has ended")
+
 // ended waits until no call is under way on a volume that was given back, and reports whether that has come: some were about to end when it was, and others' disk does not answer.
-func (v *volume) ended() bool {
-	for end := time.Now().Add(v.endWait); v.calls.oldest() >= 0; time.Sleep(time.Millisecond) {
+func (v *volume) ended(limit time.Duration) bool {
+	for end := time.Now().Add(limit); v.calls.oldest() >= 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}

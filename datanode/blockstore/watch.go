@@ -1,6 +1,7 @@
 package blockstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,6 +29,11 @@ const (
 	// diskTimeout is how long a call of a disk may take.
 	diskTimeout = 30 * time.Second
 )
+
+// slowAfter is after how many ticks a call of a disk is slow: slowTicks, but after seconds also where the limit is minutes.
+func slowAfter(limit time.Duration) int64 {
+	return max(min(slowTicks, int64(slowTicks*diskTimeout/limit)), 1)
+}
 
 // calls counts the calls under way on a volume by the tick in which they began, those that read apart.
 type calls struct {
@@ -238,7 +244,7 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
 	s.tidy()
-	stuck := false
+	stuck, slowAt := false, slowAfter(limit)
 	for _, v := range s.all() {
 		age := v.calls.tick()
 		if v.err() != nil {
@@ -251,9 +257,9 @@ func (s *Store) watch(limit time.Duration) {
 			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
 			continue
 		}
-		if slow := age >= slowTicks; v.slow.Swap(slow) != slow {
+		if slow := age >= slowAt; v.slow.Swap(slow) != slow {
 			if slow {
-				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit*slowTicks/hangTicks)
+				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit/hangTicks*time.Duration(slowAt))
 			} else {
 				v.log.Info("volume is slow no more", "volume", v.id.Storage, "path", v.path)
 			}
@@ -261,7 +267,7 @@ func (s *Store) watch(limit time.Duration) {
 				s.cfg.OnVolumeSlow()
 			}
 		}
-		mute := v.calls.oldestRead() >= slowTicks
+		mute := v.calls.oldestRead() >= slowAt
 		v.mute.Store(mute)
 		stuck = stuck || mute
 		v.sends.tick()
@@ -313,8 +319,14 @@ func (s *Store) Silent(storage string) bool {
 	return true
 }
 
-// AnySilent reports whether the disk of some volume does not answer, or has failed.
-func (s *Store) AnySilent() bool { return slices.ContainsFunc(s.all(), (*volume).quiet) }
+// AnyLate reports whether a disk has had somebody wait for so long, or has failed.
+func (s *Store) AnyLate(wait time.Duration) bool {
+	tick := tickOf(s.cfg.DiskTimeout)
+	return slices.ContainsFunc(s.all(), func(v *volume) bool { return v.quiet() || time.Duration(v.calls.oldest())*tick >= wait })
+}
+
+// tickOf is how long a tick of the watchdog is where a call may take limit.
+func tickOf(limit time.Duration) time.Duration { return cmp.Or(max(limit, 0), diskTimeout) / hangTicks }
 
 // Mute says why nobody should wait for the bytes of a replica: a read of its disk has not come back for long. nil: they can be had, as far as is known, or there is no replica.
 func (s *Store) Mute(id metadata.BlockID) error {

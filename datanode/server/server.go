@@ -197,10 +197,11 @@ func (s *Server) Close() error {
 		}
 		s.clients.close()
 		s.peers.close()
-		s.settle()
-		if s.left { // somebody still uses it: the end of the process closes it
+		if s.left { // somebody still uses it: the end of the process closes it, which may take as long as the disk
+			s.store.Leave()
 			return
 		}
+		s.settle()
 		s.memory.Close()
 		err = s.store.Shutdown()
 	})
@@ -228,7 +229,7 @@ func (s *Server) await(ctx context.Context, parts *errgroup.Group) error {
 			return err
 		case <-time.After(endLook):
 		}
-		if time.Now().After(end) && s.store.AnySilent() {
+		if time.Now().After(end) && s.store.AnyLate(endWait/2) {
 			s.left = true
 			s.log.Warn("a disk does not answer: the datanode ends without what waits for it")
 			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

@@ -64,6 +64,7 @@ func (s *suite) inTurn(ctx context.Context) error {
 		},
 		func() error { return onOurs("curl", func(c *cluster) error { return s.curlRow(ctx, c) }) },
 		func() error { return onOurs("fsspec", func(c *cluster) error { return s.fsspecRow(ctx, c) }) },
+		func() error { return onOurs("publish", func(c *cluster) error { return s.publishRow(ctx, c) }) },
 		func() error { // gohdfs and hdfsnative, below, leave directories behind, and a policy enabled, that the tools would list
 			if !s.wants("tools") && !s.wants("hopstools") {
 				return nil
@@ -258,7 +259,10 @@ func (s *suite) fetch() error {
 	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "smallfiles", "tools", "hopstools", "tools-ha", "hopstools-ha", "tools-cache", "hopstools-cache", "tokens", "inotify", "storage", "tiers", "shortcircuit", "balancers", "differ") {
 		_, err = s.hadoop()
 	}
-	if err == nil && wants("curl", "across") {
+	if err == nil && wants("publish") {
+		err = need("python3", "make compat needs Python 3 with venv (Debian: apt-get install python3 python3-venv)")
+	}
+	if err == nil && wants("curl", "across", "publish") {
 		err = need("curl", "make compat uses curl (Debian: apt-get install curl)")
 	}
 	if err == nil && wants("fsspec", "hdfsnative", "across") {

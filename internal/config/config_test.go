@@ -138,6 +138,21 @@ func TestPropertiesRoundTrip(t *testing.T) {
 	}
 }
 
+func TestTimesOfPropertiesAreThoseOfHadoop(t *testing.T) {
+	const name = "dfs.datanode.disk.check.timeout"
+	p := DefaultProperties()
+	for text, want := range map[string]time.Duration{"600000": 10 * time.Minute, "10m": 10 * time.Minute, "45s": 45 * time.Second, "1500ms": 1500 * time.Millisecond} {
+		if err := p.Set(name, text); err != nil || p.DiskCheckTimeout != want {
+			t.Errorf("%s: %v, %v", text, p.DiskCheckTimeout, err)
+		}
+	}
+	for _, text := range []string{"", "soon", "999", "-5000", "2h", "3600001", "99999999999999999999"} {
+		if err := p.Set(name, text); err == nil {
+			t.Errorf("%q is taken for %v", text, p.DiskCheckTimeout)
+		}
+	}
+}
+
 func TestMistakesOfAllKindsAreToldTogether(t *testing.T) {
 	_, err := Parse("hops.yaml", []byte("clustre: {name: x}\nnamenode: {dta: /x}\ncluster: {nam: y}\n"))
 	for _, want := range []string{

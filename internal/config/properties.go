@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/nearest"
@@ -73,6 +74,8 @@ type Properties struct {
 	LazyScrubInterval int
 	// LazyWriterInterval is how many seconds lie between two times at which a datanode saves what is in memory on its disks (dfs.datanode.lazywriter.interval.sec, 60).
 	LazyWriterInterval int
+	// DiskCheckTimeout is how long a call of a datanode's disk may take before its volume has failed (dfs.datanode.disk.check.timeout, 30 s; HDFS has 10 min).
+	DiskCheckTimeout time.Duration
 	// SyncOnClose has a datanode sync a replica before it acknowledges that it is closed (dfs.datanode.synconclose, true; HDFS has false).
 	SyncOnClose bool
 	// TransferProtection are the qualities of protection of which one has to be agreed on with a datanode before blocks move; none: they
@@ -94,7 +97,7 @@ type Properties struct {
 	Kerberos Kerberos
 }
 
-// DefaultProperties are HDFS's own defaults, except that the system directories are protected, and that what is closed is on disk.
+// DefaultProperties are HDFS's own defaults, except that the system directories are protected, that what is closed is on disk, and that a disk which does not answer is given up sooner.
 func DefaultProperties() Properties {
 	return Properties{
 		Replication:          3,
@@ -115,6 +118,7 @@ func DefaultProperties() Properties {
 		BalanceBandwidth:       100 << 20,
 		LazyScrubInterval:      300,
 		LazyWriterInterval:     60,
+		DiskCheckTimeout:       30 * time.Second,
 		SyncOnClose:            true,
 	}
 }
@@ -155,6 +159,7 @@ var properties = []property{
 	bytes("dfs.datanode.balance.bandwidthPerSec", 1<<10, func(p *Properties) *Size { return &p.BalanceBandwidth }),
 	number("dfs.namenode.lazypersist.file.scrub.interval.sec", 0, 1<<30, func(p *Properties) *int { return &p.LazyScrubInterval }),
 	number("dfs.datanode.lazywriter.interval.sec", 1, 1<<20, func(p *Properties) *int { return &p.LazyWriterInterval }),
+	milliseconds("dfs.datanode.disk.check.timeout", time.Second, time.Hour, func(p *Properties) *time.Duration { return &p.DiskCheckTimeout }),
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
@@ -254,6 +259,25 @@ func number(name string, least, most int, field func(*Properties) *int) property
 				return fmt.Errorf("%q is not a whole number from %d to %d", v, least, most)
 			}
 			*field(p) = n
+			return nil
+		},
+	}
+}
+
+// milliseconds is a time: so many, or a number with a unit.
+func milliseconds(name string, least, most time.Duration, field func(*Properties) *time.Duration) property {
+	return property{
+		name,
+		func(p *Properties) string { return strconv.FormatInt(field(p).Milliseconds(), 10) },
+		func(p *Properties, v string) error {
+			d, err := time.ParseDuration(v)
+			if n, plain := strconv.ParseInt(v, 10, 64); plain == nil && n >= 0 && n <= most.Milliseconds() {
+				d, err = time.Duration(n)*time.Millisecond, nil
+			}
+			if err != nil || d < least || d > most {
+				return fmt.Errorf("%q is not a time from %v to %v, such as 30s, or milliseconds", v, least, most)
+			}
+			*field(p) = d
 			return nil
 		},
 	}

@@ -1,7 +1,6 @@
 package hrpc
 
 import (
-	"math"
 	"runtime/debug"
 	"sync"
 
@@ -20,14 +19,12 @@ type Batch struct {
 	Paths []string
 
 	conn     *serverConn
-	method   *Method
-	cost     int64           // of the requests, once decoded
-	ids      [MaxBatch]int32 // of the calls
-	ends     [MaxBatch]int   // where their frames do
-	lengths  [MaxBatch]int   // of their paths
+	calls    []glimpse // that Paths are of: a part of seen
 	room     [MaxBatch]string
 	names    []byte // the paths, one behind the other
 	answered int
+
+	seen [MaxBatch]glimpse // calls that were looked at
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -35,14 +32,13 @@ var batches = sync.Pool{New: func() any { return new(Batch) }}
 // keepNames is how much memory for paths is kept.
 const keepNames = 8 << 10
 
-// release gives the memory to other calls.
-func (b *Batch) release() {
+// clear empties what is of the calls that were served together last.
+func (b *Batch) clear() {
 	clear(b.Paths)
-	b.Caller, b.Paths, b.conn, b.method, b.cost, b.answered = metadata.Caller{}, nil, nil, nil, 0, 0
+	b.Caller, b.Paths, b.conn, b.calls, b.answered = metadata.Caller{}, nil, nil, nil, 0
 	if b.names = b.names[:0]; cap(b.names) > keepNames {
 		b.names = nil
 	}
-	batches.Put(b)
 }
 
 // Reply answers the first of the calls, each with a message, nil for an empty one, which is encoded before Reply returns. It is called once.
@@ -59,7 +55,7 @@ func (b *Batch) Reply(answers []Message) {
 	err := c.out.add(func(dst []byte) ([]byte, error) {
 		var err error
 		for i, m := range answers {
-			h.callID = b.ids[i]
+			h.callID = b.calls[i].id
 			if dst, err = appendResponse(dst, &h, m); err != nil {
 				return nil, err
 			}
@@ -71,57 +67,111 @@ func (b *Batch) Reply(answers []Message) {
 	} // else the one that cannot be encoded is found when they are served by themselves
 }
 
-// lookAhead looks at the calls that have arrived, MaxBatch at most. Those in front that can be served together are; of others Prefetch is told the
-// paths. It returns how many frames it has served, and how many behind them it has looked at.
+// ahead is what was looked at of the calls that have arrived, MaxBatch at a time. The zero value is that nothing was.
+type ahead struct {
+	b     *Batch // where they are; nil: there are none
+	at, n int    // of b.seen: the one that is served next, and how many there are
+	left  int    // by a Batch that has answered those before it: that one is Handle's; 0: none is
+	vain  int    // how often in a row a Batch has answered none
+}
+
+// maxVain is how often in a row a Batch may answer none before the others are served one by one.
+const maxVain = 2
+
+// release gives the memory to others.
+func (a *ahead) release() {
+	if a.b != nil {
+		clear(a.b.seen[:a.n])
+		batches.Put(a.b)
+		*a = ahead{}
+	}
+}
+
+// serveAhead serves the next calls that have arrived together, where they can be; false: the next one has to be served by itself. Where none is left of those that were
+// looked at it looks at the next, and Prefetch is told the paths of those that it does not serve.
 //
 // Looking for a path is waiting for memory a dozen times, each time for what the last one has told. Of several paths the first
 // steps are waited for together, then the second ones, and so on: asynchronous memory access chaining (Kocberber et al., VLDB 2015).
-func (c *serverConn) lookAhead() (served, left int) {
+func (c *serverConn) serveAhead(a *ahead) bool {
 	switch {
 	case c.server.config.Prefetch == nil && !c.server.batches || c.layer != nil:
-		return 0, math.MaxInt
+		return false
 	case !c.known:
-		return 0, 1 // the first calls come together with what says who calls
+		return false // the first calls come together with what says who calls
 	}
-	b := batches.Get().(*Batch)
-	defer b.release()
-	var room [MaxBatch][]byte
-	paths, together, looked := room[:0], 0, 0
-	for at := c.frames.start; looked < MaxBatch; looked++ {
+	fresh := a.at == a.n
+	if fresh {
+		a.release()
+		c.look(a)
+	}
+	served := 0
+	if n := c.together(a); n > 0 {
+		if served = c.serveTogether(a.b, a.b.seen[a.at:a.at+n]); served > 0 {
+			a.vain = 0
+		} else {
+			a.vain++
+		}
+		if served < n {
+			a.left = a.at + served
+		}
+	}
+	next := a.at + max(served, 1)
+	if fresh && c.server.config.Prefetch != nil {
+		c.prefetch(a.b.seen[a.at+served : a.n])
+	}
+	if served > 0 {
+		c.frames.start = a.b.seen[next-1].end
+	}
+	a.at = next
+	return served > 0
+}
+
+// look looks at the calls that have arrived, of which there is one.
+func (c *serverConn) look(a *ahead) {
+	a.b = batches.Get().(*Batch)
+	for at := c.frames.start; a.n < MaxBatch; a.n++ {
 		frame, end, ok := c.frames.peek(at)
 		if !ok {
-			break
+			return
 		}
-		g := c.glimpse(frame)
-		if g.path != nil {
-			paths = append(paths, g.path)
-		}
-		if g.method != nil && together == looked && (looked == 0 || g.method == b.method) {
-			b.method = g.method
-			b.cost += g.cost
-			b.ids[looked], b.ends[looked], b.lengths[looked] = g.id, end, len(g.path)
-			b.names = append(b.names, g.path...)
-			together++
-		}
-		at = end
+		a.b.seen[a.n] = c.glimpse(frame)
+		a.b.seen[a.n].end, at = end, end
 	}
-	if together > 0 {
-		if served = c.serveTogether(b, together); served > 0 {
-			c.frames.start = b.ends[served-1]
+}
+
+// together returns how many of the next calls can be served together.
+func (c *serverConn) together(a *ahead) (n int) {
+	if a.vain == maxVain || a.left > 0 && a.left == a.at {
+		return 0
+	}
+	next := a.b.seen[a.at:a.n]
+	for n < len(next) && next[n].method != nil && next[n].method == next[0].method && c.headers.again(next[n].tail) {
+		n++
+	}
+	return n
+}
+
+func (c *serverConn) prefetch(calls []glimpse) {
+	var room [MaxBatch][]byte
+	paths := room[:0]
+	for i := range calls {
+		if path := calls[i].path; path != nil {
+			paths = append(paths, path)
 		}
 	}
-	if paths = paths[served:]; len(paths) > 1 && c.server.config.Prefetch != nil { // each that was served had one
+	if len(paths) > 1 {
 		c.server.config.Prefetch(paths)
 	}
-	return served, looked - served
 }
 
 // glimpse is what can be told of a frame, which may be anything, before it is its turn.
 type glimpse struct {
 	path   []byte  // what the call is about, if its method says where that is; nil: nobody knows
-	method *Method // if it has a Batch, and the frame is a call of it that differs in nothing but the path from what those look like that are all in order; else nil
+	method *Method // if it has a Batch, and the frame is a call of it that differs in nothing but the path and tail from what those look like that are all in order; else nil
+	tail   []byte  // of that call's header, behind its number
 	id     int32   // of that call
 	cost   int64   // of its request, once decoded
+	end    int     // where the frame ends among those that have arrived
 }
 
 func (c *serverConn) glimpse(frame []byte) (g glimpse) {
@@ -146,30 +196,33 @@ func (c *serverConn) glimpse(frame []byte) (g glimpse) {
 		return g
 	}
 	id, tail := splitHeader(first)
-	if len(tail) == 0 || !c.headers.again(tail) || unzigzag32(id) < 0 {
+	if len(tail) == 0 || unzigzag32(id) < 0 {
 		return g
 	}
 	count := elements(body, maxDepth, maxElements)
 	if count > maxElements {
 		return g
 	}
-	g.method, g.id, g.cost = t.method, unzigzag32(id), decodedCost*int64(len(body))+elementCost*int64(count)
+	g.method, g.tail, g.id, g.cost = t.method, tail, unzigzag32(id), decodedCost*int64(len(body))+elementCost*int64(count)
 	return g
 }
 
-// serveTogether serves the first n of the calls together, and returns how many of them: 0 where something about them is not as mostly, or where one of them would
+// serveTogether serves the first of calls of one method together, and returns how many of them: 0 where something about them is not as mostly, or where one of them would
 // have to wait. What holds for all of them is looked at once, and they count as one call for what is held.
-func (c *serverConn) serveTogether(b *Batch, n int) (served int) {
-	m, config := b.method, &c.server.config
+func (c *serverConn) serveTogether(b *Batch, calls []glimpse) (served int) {
+	m, config := calls[0].method, &c.server.config
 	if m.Right == security.Superuser || c.lasting != nil && c.lasting.Good() != nil || m.Command != "" && config.Door.Audits(m.Read) {
 		return 0
 	}
-	held := callCost + b.cost
+	held := int64(callCost)
+	for i := range calls {
+		held += calls[i].cost
+	}
 	if c.full(c.load.Load()+oneCall+held) || !c.requests.Try(held) {
 		return 0
 	}
 	defer c.requests.Give(held)
-	answer := int64(n) * m.Answer
+	answer := int64(len(calls)) * m.Answer
 	if !c.answers.Try(answer) {
 		return 0
 	}
@@ -177,9 +230,14 @@ func (c *serverConn) serveTogether(b *Batch, n int) (served int) {
 	if c.free == 0 {
 		c.free = clock()
 	}
-	b.conn, b.Caller, b.Paths = c, c.caller, b.room[:n]
+	defer b.clear()
+	b.conn, b.Caller, b.calls, b.Paths = c, c.caller, calls, b.room[:len(calls)]
+	for i := range calls {
+		b.names = append(b.names, calls[i].path...)
+	}
 	names := string(b.names)
-	for i, size := range b.lengths[:n] {
+	for i := range calls {
+		size := len(calls[i].path)
 		b.Paths[i], names = names[:size], names[size:]
 	}
 	c.runTogether(m, b)

@@ -306,3 +306,108 @@ func TestSlowBatch(t *testing.T) {
 		t.Error("nothing was answered together")
 	}
 }
+
+// TestCallsBehindOneThatCannotBeBatchedAreServedTogether sends what arrives in one piece, and looks at which calls each batch had.
+func TestCallsBehindOneThatCannotBeBatchedAreServedTogether(t *testing.T) {
+	requests, answers := budgets()
+	s := newServer(t, ServerConfig{Requests: requests, Answers: answers, Exception: notFound})
+	var had []string // on the connection's reader
+	down := false
+	for _, name := range []string{"stat", "look"} {
+		s.Handle(nn, Method{
+			Name: name, New: func() Message { return new(hadooppb.GetFileInfoRequestProto) }, Right: security.ByPath, Source: true, Passing: true,
+			Handle: func(c *Call) {
+				path := c.Request.(*hadooppb.GetFileInfoRequestProto).GetSrc()
+				had = append(had, path)
+				if refusesStat(path) {
+					c.Fail(metadata.ErrPermission)
+					return
+				}
+				c.Reply(statAnswer(c.Caller, path))
+			},
+			Batch: func(b *Batch) {
+				var out []Message
+				for _, path := range b.Paths {
+					if down || refusesStat(path) {
+						break
+					}
+					out = append(out, statAnswer(b.Caller, path))
+				}
+				had = append(had, fmt.Sprintf("%s %d of %q", name, len(out), b.Paths))
+				b.Reply(out)
+			},
+		})
+	}
+	held, goOn := make(chan struct{}), make(chan struct{})
+	s.Handle(nn, Method{
+		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
+		Handle: func(c *Call) { held <- struct{}{}; <-goOn; c.Reply(nil) },
+	})
+	conn := dialRaw(t, start(t, s))
+	_, _ = conn.Write(unhex(t, helloHex+contextHex))
+	for _, test := range []struct {
+		name  string
+		calls string // "path" of stat, "look path", "get path" of a method without a Batch, "other path": of another client
+		down  bool
+		want  []string
+	}{
+		{"one that has none in front, and one between", "get /x /a /b get /y /c /d", false, []string{`stat 2 of ["/a" "/b"]`, `stat 2 of ["/c" "/d"]`}},
+		{"refused ones", "/no /a /b /no /c /no /no /d", false, []string{
+			`stat 0 of ["/no" "/a" "/b" "/no" "/c" "/no" "/no" "/d"]`, "/no", `stat 2 of ["/a" "/b" "/no" "/c" "/no" "/no" "/d"]`, "/no", `stat 1 of ["/c" "/no" "/no" "/d"]`, "/no", `stat 0 of ["/no" "/d"]`, "/no", `stat 1 of ["/d"]`,
+		}},
+		{"another method's", "/a /b look /c look /d /e", false, []string{`stat 2 of ["/a" "/b"]`, `look 2 of ["/c" "/d"]`, `stat 1 of ["/e"]`}},
+		{"another client's", "/a /b other /c /d other /e other /f", false, []string{`stat 2 of ["/a" "/b"]`, "/c", "/d", "/e", `stat 1 of ["/f"]`}},
+		{"none is answered", "/a /b /c /d", true, []string{`stat 0 of ["/a" "/b" "/c" "/d"]`, "/a", `stat 0 of ["/b" "/c" "/d"]`, "/b", "/c", "/d"}},
+		{"more than are looked at", "get /x " + strings.Repeat("/a ", MaxBatch), false, []string{
+			fmt.Sprintf("stat %d of %q", MaxBatch-1, slices.Repeat([]string{"/a"}, MaxBatch-1)), `stat 1 of ["/a"]`,
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, _ = conn.Write(request(0, 0, nn, "hold", &hadooppb.RollEditsRequestProto{}))
+			<-held
+			had, down = nil, test.down
+			var sent []byte
+			want := []hadooppb.RpcResponseHeaderProto_RpcStatusProto{answerOK}
+			method, client := "stat", "0123456789abcdef"
+			for _, word := range strings.Fields(test.calls) {
+				switch word {
+				case "get":
+					method = "getFileInfo"
+				case "look":
+					method = word
+				case "other":
+					client = "fedcba9876543210"
+				default:
+					dst, at := beginFrame(sent)
+					dst = appendDelimited(dst, appendRequestHeader(nil, int32(len(want)), 0, []byte(client)))
+					dst = appendDelimited(dst, appendCallHeader(nil, nn, method))
+					dst, err := appendMessage(dst, &hadooppb.GetFileInfoRequestProto{Src: &word})
+					if err != nil {
+						t.Fatal(err)
+					}
+					sent = endFrame(dst, at)
+					if want = append(want, answerOK); refusesStat(word) || word == "/x" {
+						want[len(want)-1] = answerFailed
+					}
+					method, client = "stat", "0123456789abcdef"
+				}
+			}
+			_, _ = conn.Write(sent)
+			goOn <- struct{}{}
+			for id, status := range want {
+				wantStats(t, conn, status, int32(id), 1)
+			}
+			_, _ = conn.Write(request(0, 0, nn, "hold", &hadooppb.RollEditsRequestProto{}))
+			<-held // what the reader has noted is there to be read
+			if !slices.Equal(had, test.want) {
+				t.Errorf("got  %q\nwant %q", had, test.want)
+			}
+			goOn <- struct{}{}
+			wantStats(t, conn, answerOK, 0, 1)
+		})
+	}
+	if n := s.Counts(); n.Again != 0 {
+		t.Errorf("counted %+v", n)
+	}
+	atTheEnd(t, s, []net.Conn{conn})
+}

@@ -155,12 +155,19 @@ func (c *Call) Admit(n int64) error {
 	return nil
 }
 
-// Reply answers with m, nil for an empty message. m is encoded before Reply returns.
+// Reply answers with m, nil for an empty message. m is encoded before Reply returns; if that fails, or panics, the answer is an error.
 func (c *Call) Reply(m Message) {
 	if !c.claim() {
 		c.again()
 		return
 	}
+	c.reply(m)
+	c.conn.finished(c)
+}
+
+// reply is Reply for who has the right to answer.
+func (c *Call) reply(m Message) {
+	defer c.conn.unanswered()
 	if err := c.doubt(); err != nil {
 		c.failed(err)
 		return
@@ -171,11 +178,26 @@ func (c *Call) Reply(m Message) {
 	if err != nil && !c.conn.gone() {
 		h.status, h.detail = hadooppb.RpcResponseHeaderProto_ERROR, detailSerializing
 		h.class, h.message = classIOException, "the answer of "+c.Method+" cannot be encoded: "+err.Error()
-		c.conn.server.config.Logger.Error("answer cannot be encoded", "method", c.Method, "error", err)
+		facts := []any{"method", c.Method, "error", err}
+		if p, ok := errors.AsType[*encodingPanic](err); ok {
+			facts = append(facts, "stack", string(p.stack))
+		}
+		c.conn.server.config.Logger.Error("answer cannot be encoded", facts...)
 		_ = c.conn.send(&h, nil)
 	}
-	c.conn.finished(c)
 }
+
+// unanswered is deferred by who answers. What panics meanwhile leaves a call without an answer, and nobody else can give it: the connection ends.
+func (c *serverConn) unanswered() {
+	if r := recover(); r != nil {
+		c.log.Error("answering panicked, the connection ends", "panic", r, "stack", string(debug.Stack()))
+		c.out.fail(errAnswering)
+		c.interruptReader()
+	}
+}
+
+// errAnswering ends a connection on which a call stays without an answer.
+var errAnswering = errors.New("a call could not be answered")
 
 // doubt is why an answer must not go out.
 func (c *Call) doubt() error {
@@ -314,13 +336,20 @@ func (c *Call) Fail(err error) {
 		c.again()
 		return
 	}
+	c.answerError(err)
+	c.conn.finished(c)
+}
+
+// answerError is Fail for who has the right to answer.
+func (c *Call) answerError(err error) {
+	defer c.conn.unanswered()
 	if doubt := c.doubt(); doubt != nil {
 		err = doubt
 	}
 	c.failed(err)
 }
 
-// failed is Fail for who has the right to answer.
+// failed answers with an error.
 func (c *Call) failed(err error) {
 	c.decided(nil, err)
 	if remote, ok := errors.AsType[*RemoteError](err); ok {
@@ -339,6 +368,7 @@ func (c *Call) failed(err error) {
 func (c *Call) fail(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, class, message string) {
 	if c.claim() {
 		c.refuse(detail, class, message)
+		c.conn.finished(c)
 	}
 }
 
@@ -355,5 +385,4 @@ func (c *Call) refuse(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, 
 		class:    class,
 		message:  message,
 	}, nil) // fails only when nobody is there to be told
-	c.conn.finished(c)
 }

@@ -264,7 +264,7 @@ func (c *Client) call(ctx context.Context, id, retry int32, anywhere bool, proto
 		dst = appendDelimited(dst, appendCallHeader(room[:0], protocol, method))
 		var err error
 		if dst, err = appendMessage(dst, request); err != nil {
-			return nil, fmt.Errorf("request of %s: %w", method, err)
+			return nil, err
 		}
 		return endFrame(dst, at), nil
 	}, alone)
@@ -274,7 +274,7 @@ func (c *Client) call(ctx context.Context, id, retry int32, anywhere bool, proto
 			c.fail(err)
 			return &ConnError{Addr: c.addr, Err: err}
 		}
-		return err
+		return fmt.Errorf("request of %s: %w", method, err)
 	}
 	select {
 	case <-p.ready:

@@ -60,13 +60,13 @@
 //
 // # Calls that come together
 //
-// What has arrived on a connection is looked at sixteen calls at a time, before the first is served. Those in front that are one method's which has a Batch, differ from
-// the call before in nothing but their number and the path, and whose requests are a path and nothing else, are served together, also where it is one: what holds for all
+// What has arrived on a connection is looked at sixteen calls at a time, before the first is served. Neighbours among them that are one method's which has a Batch, differ from
+// the call before in nothing but their number and the path, and whose requests are a path and nothing else, are served together when it is their turn, also where it is one: what holds for all
 // of them is looked at once, they count as one call for what they hold, nothing is made for each but the answer, and all answers go to the outbox at once. The Batch answers
 // as many of the first as it can at once and without an error; the one behind them, and whatever else is not as mostly (the audit log keeps reads, there is no room, the login has ended), is
-// served by Handle. For Counts the time that a batch takes is shared by its calls, as if each had waited for those before it; one is slow if the batch was.
+// served by Handle, and those behind that together again, unless two batches in a row have answered none. For Counts the time that a batch takes is shared by its calls, as if each had waited for those before it; one is slow if the batch was.
 //
-// ServerConfig.Prefetch is told the paths of the others. It is a hint: nothing of the calls was checked, what is wrong with one is found when it is its
+// ServerConfig.Prefetch is told the paths of those that the first batch does not answer. It is a hint: nothing of the calls was checked, what is wrong with one is found when it is its
 // turn. A protected connection has neither.
 //
 // The first of them has its turn when they have come, each other one when that before it was answered, unless the reader had to wait in between or the

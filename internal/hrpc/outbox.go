@@ -1,8 +1,10 @@
 package hrpc
 
 import (
+	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -105,7 +107,7 @@ func (o *outbox) pushRest(fd uintptr) bool {
 }
 
 // add runs encode on what is pending and makes sure that somebody sends it. encode appends whole frames, or returns an
-// error and no change. After the connection has failed add returns why.
+// error and no change; if it panics, that is an *encodingPanic. After the connection has failed add returns why.
 func (o *outbox) add(encode func([]byte) ([]byte, error)) error { return o.put(encode, false) }
 
 // put is add; with now the caller sends what is little, if nobody else does.
@@ -115,7 +117,7 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 		o.mu.Unlock()
 		return o.err
 	}
-	out, err := encode(o.pending)
+	out, err := encoded(encode, o.pending)
 	if err == nil {
 		o.waiting += len(out) - len(o.pending)
 		if o.pending = out; len(out) >= sealAt {
@@ -135,6 +137,24 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 		o.tell(o)
 	}
 	return err
+}
+
+// encodingPanic is what a panic of an encoder has become: everybody on the connection needs the lock that is held then.
+type encodingPanic struct {
+	value any
+	stack []byte
+}
+
+func (p *encodingPanic) Error() string { return fmt.Sprintf("its encoder panicked: %v", p.value) }
+
+// encoded is encode(dst), and an error where that panics: what was appended does not count.
+func encoded(encode func([]byte) ([]byte, error), dst []byte) (out []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, &encodingPanic{value: r, stack: debug.Stack()}
+		}
+	}()
+	return encode(dst)
 }
 
 // hold says whether the caller will flush in a moment, so that nobody else need.

@@ -47,8 +47,8 @@ type Method struct {
 	// counted. A panic becomes an error reply.
 	Handle func(*Call)
 	// Batch, if not nil, may answer calls that have come together, where a request is a path and nothing else (Source). It runs on the connection's reader, must
-	// not block, and answers with Batch.Reply the first of them, as many as it can at once and without an error; the others are Handle's, as all of them are
-	// where the audit log keeps the method, or there is no room.
+	// not block, and answers with Batch.Reply the first of them, as many as it can at once and without an error; the one behind is Handle's, as all of them are
+	// where the audit log keeps the method, or there is no room. The others may come in another batch.
 	Batch func(*Batch)
 
 	requests *sync.Pool // of empty requests, of a Passing method; nil: each has its own

@@ -383,7 +383,9 @@ func (c *serverConn) arrived() error {
 
 // serveArrived serves the frames that have arrived and sends what has been answered.
 func (c *serverConn) serveArrived() error {
-	served, ahead := false, 0
+	served := false
+	var ahead ahead
+	defer ahead.release()
 	for c.frames.ready() {
 		// Before the first, and after every one while there are more.
 		if waiting := c.out.hold(true); waiting > flushAt {
@@ -393,10 +395,8 @@ func (c *serverConn) serveArrived() error {
 			}
 		}
 		served = true
-		if ahead == 0 {
-			if _, ahead = c.lookAhead(); ahead == 0 {
-				continue // all that was looked at is served
-			}
+		if c.serveAhead(&ahead) {
+			continue
 		}
 		frame, _, err := c.frames.next()
 		if err != nil {
@@ -405,7 +405,6 @@ func (c *serverConn) serveArrived() error {
 		if err := c.handle(frame, false); err != nil {
 			return err
 		}
-		ahead--
 	}
 	if _, _, err := c.frames.next(); err != nil { // there is none, and it is known now what the one that arrives waits for
 		return err

@@ -47,7 +47,7 @@ const (
 	LazyPersist = 6
 	// Publish: several renames, deletions, changes of attributes and a snapshot in one command.
 	Publish = 6
-	// Sheets: checkpoints and copies of the namenodes' state have the ways to several inodes in a record.
+	// Sheets: checkpoints and copies of the namenodes' state have the ways to several inodes in a record, and directories in a class of their own.
 	Sheets = 6
 )
 

@@ -77,6 +77,7 @@ func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 	}
 	var buf [9 + metadata.MaxNameLength]byte
 	key := appendEntryKey(buf[:0], parent.id, name)
+	key[0] = ns.entryClass(n)
 	if ns.undo != nil {
 		ns.notePending(string(key))
 		former, stored := n.name, n.entryStored
@@ -112,7 +113,7 @@ func (ns *Namespace) cut(n *inode) {
 		ns.depart(n)
 	}
 	if ns.undo != nil {
-		ns.notePending(entryKey(parent.id, n.name))
+		ns.notePending(ns.storedKey(n))
 		ns.undo.note(func() {
 			n.parent = parent
 			parent.dir.children.add(n)
@@ -122,7 +123,7 @@ func (ns *Namespace) cut(n *inode) {
 	parent.dir.entries--
 	parent.dir.children.remove(n.name)
 	if n.entryStored {
-		ns.pending[entryKey(parent.id, n.name)] = nil
+		ns.pending[ns.storedKey(n)] = nil
 	}
 	n.parent = nil
 }

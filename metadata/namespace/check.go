@@ -432,6 +432,18 @@ func (c *checker) derived() {
 	if err != nil {
 		c.report("reading the checkpoint: %w", err)
 	}
+	for _, class := range []byte{classEntry, classDirectory} {
+		err := ns.view.Scan([]byte{class}, nil, func(key, value []byte) bool {
+			file, _, ok := kindOf(value)
+			if want := !file && ns.view.apart; !ok || want != (class == classDirectory) {
+				c.report("record %x is of the wrong class; directories are apart: %t", key, ns.view.apart)
+			}
+			return true
+		})
+		if err != nil {
+			c.report("reading the checkpoint: %w", err)
+		}
+	}
 	for _, class := range []byte{classBlock, classOpen} {
 		err := ns.view.Scan([]byte{class}, nil, func(key, _ []byte) bool {
 			if ns.deleted(string(key)) {

@@ -20,6 +20,7 @@ import (
 type frozen struct {
 	index   uint64
 	epoch   uint32
+	apart   bool // directories have a class of their own
 	dirty   [][]*inode
 	pending map[string][]byte // nobody writes to it any more
 	gone    goneINodes        // nor to it
@@ -44,13 +45,16 @@ func (f *frozen) keep(enc *encoder, n *inode) {
 	if n.dead {
 		return
 	}
-	f.kept = appendRecords(f.kept, &f.bytes, enc, n)
+	f.kept = appendRecords(f.kept, &f.bytes, enc, n, f.apart)
 }
 
-// appendRecords encodes the records of a live inode, into bytes from arena.
-func appendRecords(records []record, arena *arena, enc *encoder, n *inode) []record {
+// appendRecords encodes the records of a live inode, into bytes from arena. apart: directories have a class of their own.
+func appendRecords(records []record, arena *arena, enc *encoder, n *inode, apart bool) []record {
 	key, value := enc.entry(n)
 	key = arena.keep(key)
+	if apart && n.isDir() {
+		key[0] = classDirectory
+	}
 	records = append(records, record{key, arena.keep(value)})
 	if n.moved {
 		records = append(records, record{arena.id(classINode, n), key[1:]})
@@ -131,10 +135,13 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	if ns.applied == 0 {
 		return nil, errors.New("namespace: nothing to take a snapshot of")
 	}
+	if !ns.decided { // nothing was ever written, not by a checkpoint that was given up either
+		ns.apart, ns.decided = may, true
+	}
 	m := ns.meta.marker()
-	m.Index, m.Hash, m.Sheets = ns.applied, ns.hash, uint64(ns.sheets(may))
+	m.Index, m.Hash, m.Sheets, m.DirectoriesApart = ns.applied, ns.hash, uint64(ns.sheets(may)), ns.apart
 	ns.frozen = &frozen{
-		index: ns.applied, epoch: ns.epoch, done: make(chan struct{}),
+		index: ns.applied, epoch: ns.epoch, apart: ns.apart, done: make(chan struct{}),
 		dirty: ns.dirty.lists(), pending: ns.pending, gone: ns.gone,
 		marker: marshal(nil, &m), reference: raftstore.Reference{Index: m.Index, Hash: m.Hash, Bytes: ns.meta.about() + int64(ns.retries.size()+ns.itemBytes)},
 	}
@@ -249,7 +256,7 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	}
 	ns.mu.Lock()
 	ns.closeView()
-	ns.openView(f.index, metaOf(m).ids, metadata.INodeID(m.Sheets))
+	ns.openView(f.index, metaOf(m).ids, layoutOf(m))
 	ns.frozen = nil
 	close(f.done)
 	ns.snaps.written()
@@ -359,15 +366,19 @@ func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived [][]record, err
 	var entries, others arena
 	rest := slices.Clone(f.dirty) // which thaw, and listings of blocks, need as it is
 	for len(rest) > 0 {
-		directories := map[uint64][]record{}
+		// By directory, and those of the class of directories apart.
+		groups, apart := map[uint64][]record{}, map[uint64][]record{}
 		entries.reset()
 		for len(rest) > 0 && entries.size < batchBytes {
 			rest, records = ns.encodeSome(rest, records[:0], f, &entries, &enc)
 			runtime.Gosched() // commands wait, and a checkpoint is in no hurry
 			for _, r := range records {
-				if r.key[0] == classEntry {
+				if into := groups; r.key[0] == classEntry || r.key[0] == classDirectory {
+					if r.key[0] == classDirectory {
+						into = apart
+					}
 					dir := binary.BigEndian.Uint64(r.key[1:])
-					directories[dir] = append(directories[dir], r)
+					into[dir] = append(into[dir], r)
 					continue
 				}
 				r.key = others.keep(r.key)
@@ -381,11 +392,13 @@ func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived [][]record, err
 				}
 			}
 		}
-		for _, dir := range slices.Backward(slices.Sorted(maps.Keys(directories))) {
-			records := directories[dir]
-			slices.SortFunc(records, compareKeys)
-			if err := putBackward(b, records); err != nil {
-				return nil, err
+		for _, groups := range []map[uint64][]record{groups, apart} {
+			for _, dir := range slices.Backward(slices.Sorted(maps.Keys(groups))) {
+				records := groups[dir]
+				slices.SortFunc(records, compareKeys)
+				if err := putBackward(b, records); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
@@ -408,7 +421,7 @@ func (ns *Namespace) encodeSome(lists [][]*inode, records []record, f *frozen, i
 			continue
 		}
 		if n.saved = true; !n.dead {
-			records = appendRecords(records, into, enc, n)
+			records = appendRecords(records, into, enc, n, f.apart)
 		}
 	}
 	return lists, records
@@ -480,11 +493,11 @@ func (ns *Namespace) thaw(f *frozen) {
 		if _, ok := ns.pending[key]; ok {
 			continue // a later change of the same record
 		}
-		if value == nil && key[0] == classEntry {
-			// The deletion of an entry counts unless something took the name meanwhile: that is in memory then.
+		if value == nil && (key[0] == classEntry || key[0] == classDirectory) {
+			// The deletion of an entry counts unless something took its key meanwhile: that is in memory then.
 			parent, name, _ := splitEntry([]byte(key[1:]))
 			if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
-				if n := dir.dir.children.get(name); n != nil {
+				if n := dir.dir.children.get(name); n != nil && ns.entryClass(n) == key[0] {
 					ns.touchStored(n)
 					continue
 				}
@@ -508,7 +521,7 @@ func (ns *Namespace) touchStored(n *inode) {
 // hashed reports whether a record counts for the state's hash: the derived ones do not.
 func hashed(key []byte) bool {
 	switch key[0] {
-	case classEntry, classLease, classRetry, classItem, classToken, classPool, classCache, classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry:
+	case classEntry, classDirectory, classLease, classRetry, classItem, classToken, classPool, classCache, classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry:
 		return true
 	}
 	return false

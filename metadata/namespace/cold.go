@@ -11,6 +11,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
 // How what is not in memory is read: whoever holds the lock and misses something ends with an error that says what, a *cold.
@@ -56,9 +57,20 @@ type checkpointView struct {
 	users atomic.Int64
 	// What was given out when it was taken: it has no records of later inodes and blocks.
 	ids
+	layout
+	notes notes
+}
+
+// layout is how a checkpoint keeps what may be kept in two ways.
+type layout struct {
 	// sheets is the first inode that a sheet has the way to; 0: there are none.
 	sheets metadata.INodeID
-	notes  notes
+	// apart: directories have a class of their own.
+	apart bool
+}
+
+func layoutOf(m *logpb.Marker) layout {
+	return layout{sheets: metadata.INodeID(m.Sheets), apart: m.DirectoriesApart}
 }
 
 func (v *checkpointView) release() {
@@ -68,11 +80,11 @@ func (v *checkpointView) release() {
 }
 
 // openView makes the checkpoint at an index the one that is read. mu is held alone, unless this is the start.
-func (ns *Namespace) openView(at uint64, given ids, sheets metadata.INodeID) {
-	v := &checkpointView{View: ns.cfg.Store.View(at), at: at, ids: given, sheets: sheets}
+func (ns *Namespace) openView(at uint64, given ids, l layout) {
+	v := &checkpointView{View: ns.cfg.Store.View(at), at: at, ids: given, layout: l}
 	v.users.Store(1)
 	ns.view = v
-	ns.versions.use(at)
+	ns.versions.use(at, l.apart)
 	ns.ring.vain = 0 // what it has may go
 }
 
@@ -219,10 +231,14 @@ func (ns *Namespace) fetchNote(key string) error {
 	})
 }
 
-// record is a record of the checkpoint; nil: it has none. That of class inode is the way to the inode, however it is kept.
+// record is a record of the checkpoint; nil: it has none. That of class inode is the way to the inode, that of class entry what has the name, however
+// it is kept.
 func (v *checkpointView) record(key string) ([]byte, error) {
-	if key[0] == classINode {
+	switch key[0] {
+	case classINode:
 		return v.way(metadata.INodeID(binary.BigEndian.Uint64([]byte(key[1:]))))
+	case classEntry:
+		return v.entry([]byte(key))
 	}
 	return v.get([]byte(key))
 }
@@ -401,7 +417,7 @@ func (g *page) read(v *checkpointView, after string, most, room int) error {
 	g.names, g.nodes = g.names[:0], g.nodes[:0]
 	var bad error
 	prefix := appendID(nil, classEntry, uint64(g.dir))
-	err := v.Scan(prefix, append(appendID(nil, classEntry, uint64(g.dir)), after...), func(key, value []byte) bool {
+	err := v.eachEntry(prefix, append(appendID(nil, classEntry, uint64(g.dir)), after...), func(key, value []byte) bool {
 		name := string(key[len(prefix):])
 		if name == after && after != "" {
 			return true

@@ -62,6 +62,7 @@ var classes = []struct {
 	name  string
 }{
 	{classSnapshotBlock, "blocks that only snapshots have"},
+	{classDirectory, "directories"},
 	{classSnapshotEntry, "entries as snapshots have them"},
 	{classBlock, "blocks"},
 	{classCache, "cache directives"},
@@ -248,7 +249,7 @@ func DescribeRecord(key, value []byte) Record {
 	}
 	var m proto.Message
 	switch rest := key[1:]; key[0] {
-	case classEntry:
+	case classEntry, classDirectory:
 		r.Key, m = place(rest), new(logpb.INode)
 	case classINode:
 		r.Key, r.Value = describeWays(key, value, place)

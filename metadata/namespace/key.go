@@ -9,17 +9,19 @@ import (
 
 // The classes of records, told apart by the first byte of the key. FORMAT.md has the table.
 const (
-	classEntry  = 'd' // parent, name: the inode
-	classINode  = 'i' // inode: parent, name (derived)
-	classBlock  = 'b' // block: inode (derived)
-	classLease  = 'l' // holder: lease
-	classOpen   = 'o' // inode: holder (derived)
-	classRetry  = 'r' // sequence: retry
-	classItem   = 'k' // name: item of the register
-	classToken  = 't' // sequence: delegation token
-	classPool   = 'p' // name: cache pool
-	classCache  = 'c' // number: cache directive
-	classMarker = 'm'
+	classEntry = 'd' // parent, name: the inode
+	// Where a checkpoint has directories apart, their records are here in place of among the entries.
+	classDirectory = 'D'
+	classINode     = 'i' // inode: parent, name (derived)
+	classBlock     = 'b' // block: inode (derived)
+	classLease     = 'l' // holder: lease
+	classOpen      = 'o' // inode: holder (derived)
+	classRetry     = 'r' // sequence: retry
+	classItem      = 'k' // name: item of the register
+	classToken     = 't' // sequence: delegation token
+	classPool      = 'p' // name: cache pool
+	classCache     = 'c' // number: cache directive
+	classMarker    = 'm'
 
 	classSnapshottable = 'y' // inode: that snapshots may be taken of it
 	classSnapshot      = 'n' // snapshot: of what, and its name
@@ -29,16 +31,16 @@ const (
 	classSnapshotBlock = 'B' // block: the inode that had it, and the block (derived)
 )
 
-// Apart are the classes that a store should keep apart from all others (badger.Options): their ids are given out in order, so new records lie
-// behind all old ones.
-const Apart = string(classINode) + string(classBlock)
+// Apart are the classes that a store should keep apart from all others (badger.Options): ids are given out in order, so new records of inodes and blocks lie
+// behind all old ones; and without the directories, which change with each new entry, those of files mostly do.
+const Apart = string(classINode) + string(classBlock) + string(classDirectory)
 
 var markerKey = []byte{classMarker}
 
 // classKnown reports whether records of a class are part of a snapshot's stream.
 func classKnown(class byte) bool {
 	switch class {
-	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken, classPool, classCache,
+	case classEntry, classDirectory, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken, classPool, classCache,
 		classSnapshottable, classSnapshot, classSnapshotINode, classSnapshotEntry, classSnapshotIndex, classSnapshotBlock:
 		return true
 	}

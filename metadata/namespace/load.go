@@ -30,7 +30,7 @@ func (ns *Namespace) load() error {
 			}
 			ns.leftover = 0
 		}
-		ns.openView(0, ids{}, 0)
+		ns.openView(0, ids{}, layout{})
 		ns.format()
 		return nil
 	}
@@ -45,7 +45,8 @@ func (ns *Namespace) load() error {
 	ns.safeMode.Store(ns.meta.safeMode)
 	ns.publishForgotten()
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
-	ns.openView(marker.Index, ns.meta.ids, metadata.INodeID(marker.Sheets))
+	ns.openView(marker.Index, ns.meta.ids, layoutOf(marker))
+	ns.apart, ns.decided = marker.DirectoriesApart, true
 	for _, top := range []struct {
 		slot **inode
 		name string
@@ -116,6 +117,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 func (ns *Namespace) changedRecord(key string) (value []byte, ok bool) {
 	if key[0] == classINode {
 		return nil, ns.gone.has(key) || ns.frozen != nil && ns.frozen.gone.has(key)
+	}
+	if key[0] == classEntry {
+		return nil, ns.deleted(key)
 	}
 	if value, ok = ns.pending[key]; !ok && ns.frozen != nil {
 		value, ok = ns.frozen.pending[key]
@@ -233,7 +237,7 @@ func (n *inode) mustBeComplete() error {
 func (ns *Namespace) loadSome(dir *inode, from string, most int) (upTo string, err error) {
 	var bad error
 	prefix := appendID(nil, classEntry, uint64(dir.id))
-	err = ns.view.Scan(prefix, append(appendID(nil, classEntry, uint64(dir.id)), from...), func(key, value []byte) bool {
+	err = ns.view.eachEntry(prefix, append(appendID(nil, classEntry, uint64(dir.id)), from...), func(key, value []byte) bool {
 		if ns.deletedKey(key) {
 			return true
 		}
@@ -275,24 +279,6 @@ func (ns *Namespace) turn(dir *inode, after string, page *page, fn func(n *inode
 		err = cold
 	}
 	return last, more, err
-}
-
-// deleted reports whether the last complete checkpoint's record of a key is gone since.
-func (ns *Namespace) deleted(key string) bool {
-	value, ok := ns.changedRecord(key)
-	return ok && value == nil
-}
-
-// deletedKey is deleted for who has the bytes of an entry's key.
-func (ns *Namespace) deletedKey(key []byte) bool {
-	if value, ok := ns.pending[string(key)]; ok {
-		return value == nil
-	}
-	if ns.frozen == nil {
-		return false
-	}
-	value, ok := ns.frozen.pending[string(key)]
-	return ok && value == nil
 }
 
 // byID finds an inode, attached or not; nil when there is none.
@@ -442,15 +428,15 @@ func mayHaveBlocks(value []byte) bool {
 	return blocks != nil || !ok
 }
 
-// isOpen tells by the record of an entry whether it is an open file.
-func isOpen(value []byte) bool {
+// kindOf tells by the record of an entry whether it is a file, and an open one; not ok: it makes no sense.
+func kindOf(value []byte) (file, open, ok bool) {
 	const inodeFile, fileConstruction = 8, 6 // logpb.INode, logpb.FileState
-	file, ok := field(value, inodeFile)
-	if file == nil || !ok {
-		return false
+	content, ok := field(value, inodeFile)
+	if content == nil || !ok {
+		return false, false, ok
 	}
-	open, ok := field(file, fileConstruction)
-	return open != nil && ok
+	construction, ok := field(content, fileConstruction)
+	return true, construction != nil, ok
 }
 
 // field finds a length-delimited field of a message; nil when it is absent, not ok when the message makes no sense.

@@ -75,7 +75,8 @@ type Config struct {
 	Bodies Bodies
 	// MendBody gets a body that this member cannot read, for the given reason, from another one, for copies of versions; nil: they come without.
 	MendBody func(r BodyRef, why error) ([]byte, error)
-	// Sheets reports whether checkpoints may have the ways to several inodes in a record, which programs before level 6 refuse; once one has, all have.
+	// Sheets reports whether checkpoints may have the ways to several inodes in a record, and directories in a class of their own, which programs before level 6
+	// refuse; once one has, all have.
 	// nil: they may.
 	Sheets func() bool
 	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
@@ -137,9 +138,11 @@ type Namespace struct {
 	memory int64
 	fitted uint64
 
-	view    *checkpointView
-	loading loading
-	sweep   sweep
+	view *checkpointView
+	// apart: checkpoints have directories in a class of their own. Whether they do is decided when the first one is frozen, for the life of the content of the store.
+	apart, decided bool
+	loading        loading
+	sweep          sweep
 
 	// leftover is the index up to which the store had records, of a cut checkpoint perhaps, when it was opened.
 	leftover uint64
@@ -279,6 +282,7 @@ func (ns *Namespace) clear() {
 	ns.caching.clear()
 	ns.snaps = newSnapshots()
 	ns.epoch = loadedEpoch + 1
+	ns.apart, ns.decided = false, false
 	ns.dirty, ns.pending, ns.gone, ns.frozen = changes{}, map[string][]byte{}, goneINodes{}, nil
 	ns.touched, ns.touchedLeases, ns.effects, ns.undo = nil, nil, Effects{}, nil
 	ns.arriving, ns.goneBodies = nil, nil

@@ -31,6 +31,25 @@ func rememberDirectories(t *testing.T, memory int64) {
 		}
 		return p
 	}
+	// unremembered is what a path leads to without memory. What it notes is forgotten again, which a new one for each path would need half a megabyte for.
+	empty := &near{root: ns.root}
+	unremembered := func(p string, why intent) (*place, error) {
+		if _, at := empty.look(p); at != nil {
+			t.Fatalf("%s is remembered where nothing should be", p)
+		}
+		former := ns.near.Swap(empty)
+		got, err := resolved(ns, p, why)
+		if ns.near.Swap(former) != empty {
+			t.Fatal("the tree has another root")
+		}
+		if set, _ := empty.look(p); set != nil {
+			for i := range set.hashes {
+				set.hashes[i].Store(0)
+				set.nodes[i].Store(nil)
+			}
+		}
+		return got, err
+	}
 	index := ns.AppliedIndex()
 	var hits int
 	rounds := 2000
@@ -77,9 +96,7 @@ func rememberDirectories(t *testing.T, memory int64) {
 			statsEach(t, ns, []string{p, path(5), path(3), path(2), p})
 			for _, why := range []intent{toUse, toMake} {
 				got, gotErr := resolved(ns, p, why)
-				near := ns.near.Swap(&near{root: ns.root})
-				want, wantErr := resolved(ns, p, why)
-				ns.near.Store(near)
+				want, wantErr := unremembered(p, why)
 				if !slices.Equal(got.nodes, want.nodes) || !slices.Equal(got.names, want.names) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 					t.Fatalf("%s leads to %q (%v), without memory to %q (%v)", p, got.names, gotErr, want.names, wantErr)
 				}
@@ -89,6 +106,16 @@ func rememberDirectories(t *testing.T, memory int64) {
 	if hits < rounds/4 {
 		t.Errorf("only %d paths began at a directory that was remembered", hits)
 	}
+}
+
+// look returns the set in which the directory of a path would be, and that directory, if it is.
+func (t *near) look(path string) (set *nearSet, at *inode) {
+	dir, _, ok := inDirectory(path[1:])
+	if !ok {
+		return nil, nil
+	}
+	hash := hashName(dir)
+	return &t.sets[hash>>(64-nearBits)], t.get(hash)
 }
 
 // statsEach compares what many paths are answered with together with what each is by itself.

@@ -3,6 +3,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -29,7 +30,11 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	}
 	ns.beginUndo()
 	defer func() { ns.undo = nil }()
-	if err := ns.warm(t, op); err != nil {
+	err := ns.warm(t, op)
+	if err == nil {
+		err = ns.warmMoved(t, op)
+	}
+	if err != nil {
 		t.fail(err)
 		return
 	}
@@ -37,12 +42,10 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	ns.beginUndo() // looks count anew
 	ns.undo.foreseen = trees
 	for i, step := range op.Steps {
-		one := &txn{caller: t.caller, index: t.index, result: &Result{}}
-		ns.publishStep(one, step)
-		r := one.result
+		r := ns.tryStep(t, step)
 		if err := r.Err; err != nil {
 			ns.rollBack()
-			if !isAnswer(err) { // something is not in memory, and nothing was changed
+			if !isAnswer(err) { // something is not in memory, and nothing was changed, or the store fails
 				t.fail(err)
 				return
 			}
@@ -56,6 +59,28 @@ func (ns *Namespace) publish(t *txn, op *logpb.Publish) {
 	}
 	ns.continued(ns.undo.told)
 	t.result.OK = true
+}
+
+// tryStep does one step. A mistake of the program that panics while it looks, before it has changed anything itself, is none of a command that has changed something:
+// what the steps before have done is taken back, and it is answered as any other (try). Without that it would stop every member at every start. Where
+// the step has begun to change something nobody knows what is done, and the member stops.
+func (ns *Namespace) tryStep(t *txn, step *logpb.PublishStep) *Result {
+	one := &txn{caller: t.caller, index: t.index, result: &Result{}}
+	before, loading := ns.changed, ns.loading
+	if ns.changed = false; before && loading == onceChanged {
+		ns.loading = always // what is not in memory is read at once, as it was before
+	}
+	sound := false
+	defer func() {
+		if !sound && !ns.changed {
+			ns.rollBack()
+			return // with changed false, for try to see
+		}
+		ns.changed, ns.loading = ns.changed || before, loading
+	}()
+	ns.publishStep(one, step)
+	sound = true
+	return one.result
 }
 
 // checkPublish refuses what can be no publish, whatever the state is.
@@ -155,6 +180,205 @@ func (ns *Namespace) warm(t *txn, op *logpb.Publish) error {
 		}
 	}
 	return nil
+}
+
+// warmMoved is warm for what the steps before will have moved to where a step looks for it, and for what they will have moved into the trees that it deletes or moves. Nothing of that
+// is kept but that it is in memory: what a publish may look at, which is part of the state machine, does not depend on it.
+//
+// Errors: as warm.
+func (ns *Namespace) warmMoved(t *txn, op *logpb.Publish) error {
+	trees := ns.undo.foreseen
+	defer func() { ns.undo.foreseen = trees }()
+	ns.undo.foreseen = nil
+	p := newPlace()
+	defer p.release()
+	var moved moves
+	for i, step := range op.Steps {
+		if len(moved.was) == 0 && (step.GetRename() == nil || i == len(op.Steps)-1) {
+			continue
+		}
+		ns.breathe()
+		err := ns.warmStep(t, p, step, &moved)
+		switch {
+		case errors.Is(err, errManyLooks):
+			return nil
+		case err != nil && !isAnswer(err):
+			return err
+		}
+	}
+	return nil
+}
+
+// warmStep is warmMoved for one step. p is room.
+func (ns *Namespace) warmStep(t *txn, p *place, step *logpb.PublishStep, moved *moves) error {
+	rename, remove := step.GetRename(), step.GetDelete()
+	var paths [2]string
+	var to *inode // the directory that a rename moves to
+	// see looks at what was at a path before the first step, which this step has to do with.
+	see := func(path string, whole bool) (err error) {
+		if err = ns.resolve(p, &t.caller, 0, path, toUse); err != nil {
+			return err
+		}
+		if err = ns.looked(looksPerName * len(p.nodes)); err == nil && whole && remove != nil {
+			err = ns.warmTree(t, p, remove)
+		}
+		if err == nil && whole && rename != nil {
+			err = ns.warmMove(p.last(), to, rename)
+		}
+		return err
+	}
+	var bad error // what is no answer
+	note := func(err error) bool {
+		if err != nil && (!isAnswer(err) || errors.Is(err, errManyLooks)) {
+			bad = err
+		}
+		return bad == nil
+	}
+	targets := stepTargets(step)
+	elsewhere := false
+	for i, target := range targets {
+		var err error
+		if paths[i], err = ns.pathAt(p, &t.caller, target, moved); !note(err) {
+			return bad
+		}
+		_, ok := moved.before(paths[i])
+		elsewhere = elsewhere || ok
+	}
+	if elsewhere || moved.within[paths[0]] > 0 {
+		for i := range slices.Backward(targets) { // where a rename leads to first
+			was, _ := moved.before(paths[i])
+			if !note(see(was, i == 0)) {
+				return bad
+			}
+			if i == 1 && len(p.nodes) > 1 {
+				to = p.parent()
+			}
+		}
+	}
+	if rename == nil && remove == nil {
+		return nil
+	}
+	for _, is := range moved.below(paths[0]) {
+		if !note(see(moved.was[is], true)) {
+			return bad
+		}
+	}
+	if rename != nil {
+		moved.rename(paths[0], paths[1])
+	} else {
+		moved.drop(paths[0])
+	}
+	return nil
+}
+
+// moves is what the renames of some steps have moved. Paths have no slashes around them.
+type moves struct {
+	was    map[string]string // where it was before the first step, by where it is
+	within map[string]int    // how many of these are below a directory
+}
+
+// before is where that was before the steps which is at a path after them; ok: a rename has moved it.
+func (m *moves) before(path string) (was string, ok bool) {
+	if len(m.was) == 0 {
+		return path, false
+	}
+	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
+		if was, ok := m.was[path[:end]]; ok {
+			return was + path[end:], true
+		}
+	}
+	return path, false
+}
+
+// after is where that is after the steps which was at a path before them.
+func (m *moves) after(path string) string {
+	deepest := ""
+	after := path
+	for is, was := range m.was {
+		if len(was) > len(deepest) && (path == was || beneath(path, was)) {
+			deepest, after = was, is+path[len(was):]
+		}
+	}
+	return after
+}
+
+// below are those that are below a directory.
+func (m *moves) below(dir string) (all []string) {
+	if m.within[dir] == 0 {
+		return nil
+	}
+	for is := range m.was {
+		if beneath(is, dir) {
+			all = append(all, is)
+		}
+	}
+	return all
+}
+
+// set notes that something is at a path, and unset that it is not any more.
+func (m *moves) set(is, was string) {
+	if m.was == nil {
+		m.was, m.within = map[string]string{}, map[string]int{}
+	}
+	m.was[is] = was
+	for end := strings.LastIndexByte(is, '/'); end > 0; end = strings.LastIndexByte(is[:end], '/') {
+		m.within[is[:end]]++
+	}
+}
+
+func (m *moves) unset(is string) {
+	if _, ok := m.was[is]; !ok {
+		return
+	}
+	delete(m.was, is)
+	for end := strings.LastIndexByte(is, '/'); end > 0; end = strings.LastIndexByte(is[:end], '/') {
+		m.within[is[:end]]--
+	}
+}
+
+// rename is one more step.
+func (m *moves) rename(from, to string) {
+	if from == to || from == "" || to == "" {
+		return
+	}
+	was, _ := m.before(from)
+	m.drop(to)
+	for _, is := range m.below(from) {
+		was := m.was[is]
+		m.unset(is)
+		m.set(to+is[len(from):], was)
+	}
+	m.unset(from)
+	m.set(to, was)
+}
+
+// drop is a step that deletes what is at a path.
+func (m *moves) drop(path string) {
+	for _, is := range m.below(path) {
+		m.unset(is)
+	}
+	m.unset(path)
+}
+
+// beneath reports whether a path is below a directory.
+func beneath(path, dir string) bool {
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// pathAt is the path of a target when its step is taken, behind those that have moved something. p is room.
+func (ns *Namespace) pathAt(p *place, c *caller, target *logpb.Target, moved *moves) (string, error) {
+	path := strings.Trim(target.Path, "/")
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	base := metadata.INodeID(target.Base)
+	if base == 0 || base == metadata.RootID {
+		return path, nil
+	}
+	if err := ns.resolve(p, c, base, "", toUse); err != nil {
+		return "", err
+	}
+	return strings.Trim(moved.after(p.String()[1:])+"/"+path, "/"), nil
 }
 
 // warmTree looks at what a delete, or none, looks at below the place p.

@@ -15,6 +15,7 @@ type Picture struct {
 	// Index is the last entry of the log that is in it, 0 before there is a checkpoint: it is empty then.
 	Index uint64
 	v     *version
+	apart bool
 }
 
 // Pictured is a file or a directory of a picture.
@@ -37,7 +38,7 @@ func (ns *Namespace) Picture() *Picture {
 	defer of.content.RUnlock()
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	p := &Picture{Index: of.current, v: &version{ns: ns, life: of.life}}
+	p := &Picture{Index: of.current, v: &version{ns: ns, life: of.life}, apart: of.apart}
 	p.v.ref.Index = of.current
 	if of.open == nil {
 		of.open = map[uint64]int{}
@@ -73,7 +74,7 @@ func (p *Picture) Read(after []byte, most int, visit func(*Pictured) error) (nex
 func (p *Picture) scan(view kv.View, after []byte, most int, visit func(*Pictured) error) (next []byte, err error) {
 	var last []byte
 	var record logpb.INode
-	bad := view.Scan([]byte{classEntry}, after, func(key, value []byte) bool {
+	bad := eachEntry(view, p.apart, []byte{classEntry}, after, func(key, value []byte) bool {
 		if string(key) == string(after) {
 			return true
 		}

@@ -596,6 +596,61 @@ func TestPublishReadsBefore(t *testing.T) {
 	w.settleAll()
 }
 
+// What is somewhere else when its step comes, by the steps before, is looked at where it is before the first one: nothing is read while all others wait.
+func TestPublishReadsWhereItsStepsLead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.must(&logpb.SetPermission{Target: to("/"), Mode: 0o777})
+	for _, dir := range []string{"/a/d/x", "/a/d/y/z/g", "/b/t/u/h", "/b/t/v", "/q/r/s", "/c/one/two"} {
+		w.must(&logpb.Mkdirs{Target: to(dir), Mode: 0o777, CreateParent: true})
+	}
+	for _, dir := range []string{"/a", "/a/d", "/a/d/y", "/a/d/y/z", "/b", "/b/t", "/b/t/u", "/q", "/q/r", "/c", "/c/one"} {
+		w.must(&logpb.SetPermission{Target: to(dir), Mode: 0o777})
+	}
+	w.must(&logpb.SetQuota{Target: to("/q"), Names: 1000, Space: 1 << 40})
+	inode := func(path, rest string) *logpb.Target {
+		id, err := w.ns.Resolve(super, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &logpb.Target{Base: uint64(id), Path: rest}
+	}
+	var stream bytes.Buffer
+	takeSnapshot(t, w.ns, &stream)
+	for name, ops := range map[string][]any{
+		"behind a rename":           {renameOf("/a/d", "/e"), attributeOf("/e/y/z", "t", "1")},
+		"behind two":                {renameOf("/a/d", "/e"), renameOf("/e", "/b/f"), attributeOf("/b/f/y/z", "t", "1")},
+		"of what is in it":          {renameOf("/a/d", "/e"), renameOf("/e/y/z", "/e/x/z"), attributeOf("/e/x/z/g", "t", "1")},
+		"two that change places":    {renameOf("/a", "/tmp"), renameOf("/b", "/a"), renameOf("/tmp", "/b"), attributeOf("/b/d/y/z", "t", "1"), attributeOf("/a/t/u/h", "t", "1")},
+		"in the place of another":   {&logpb.Delete{Target: to("/a"), Recursive: true}, renameOf("/b", "/a"), attributeOf("/a/t/u/h", "t", "1")},
+		"that replaces":             {replaceOf("/a/d", "/c/one/two"), attributeOf("/c/one/two/y/z", "t", "1")},
+		"tree that is deleted":      {renameOf("/a/d", "/e"), &logpb.Delete{Target: to("/e"), Recursive: true}},
+		"tree that is counted":      {renameOf("/a/d", "/e"), renameOf("/e", "/q/r/d"), &logpb.Delete{Target: to("/q/r/d/y"), Recursive: true}},
+		"tree with one moved in":    {renameOf("/b/t", "/a/d/t"), renameOf("/a/d", "/q/r/d")},
+		"deleted with one moved in": {renameOf("/b/t", "/a/d/t"), &logpb.Delete{Target: to("/a/d"), Recursive: true}},
+		"what is not there":         {renameOf("/a/d", "/e"), &logpb.Delete{Target: to("/e/y/none")}, ifThere{}, renameOf("/e/x", "/e/y/new")},
+		"by inodes":                 {renameOf("/a/d", "/e"), &logpb.Rename{Source: to("/b/t"), Target: inode("/a/d", "x/t")}, attributeOf("/e/x/t/u/h", "t", "1"), &logpb.Delete{Target: inode("/a", ""), Recursive: true}},
+		"by inodes within":          {&logpb.Rename{Source: inode("/b", "t"), Target: inode("/a/d", "t")}, &logpb.SetXAttr{Target: inode("/a/d", "t/u/h"), Create: true, Attribute: &logpb.XAttr{Name: "t"}}},
+		"slashes":                   {renameOf("/a/d", "/e"), &logpb.SetXAttr{Target: &logpb.Target{Path: "/e//y/z/"}, Create: true, Attribute: &logpb.XAttr{Name: "t"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cold := fresh(t, mem.New(), 0)
+			if err := cold.Restore(bytes.NewReader(stream.Bytes())); err != nil {
+				t.Fatal(err)
+			}
+			cold.loadedMost = 0
+			r := cold.Apply(w.index+1, [][]byte{mustMarshal(t, command(bob, publishOf(ops...)))})[0].(*Result)
+			if r.Err != nil || !r.OK {
+				t.Fatal(r.Err)
+			}
+			if cold.loadedMost > 0 {
+				t.Errorf("%d records were read while all others waited", cold.loadedMost)
+			}
+			checkSound(t, cold)
+		})
+	}
+}
+
 // What a publish does is one operation for those who follow events.
 func TestEventsOfAPublish(t *testing.T) {
 	t.Parallel()

@@ -771,7 +771,7 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 }
 
 // files returns the records of entries from a key on that may be of files with blocks, of as many as one turn allows, and
-// the key to go on from; nil: that was all.
+// the key to go on from; nil: that was all. No directory that is kept apart is looked at.
 func (v *checkpointView) files(from []byte) (records []record, next []byte, err error) {
 	seen := 0
 	err = v.Scan([]byte{classEntry}, from, func(key, value []byte) bool {
@@ -824,7 +824,7 @@ func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) 
 		}
 	}
 	var bad error
-	err := ns.view.Scan([]byte{classEntry}, nil, func(key, value []byte) bool {
+	err := ns.view.eachEntry([]byte{classEntry}, nil, func(key, value []byte) bool {
 		parent, name, ok := splitEntry(key[1:])
 		if !ok {
 			bad = corrupt("key %x", key)

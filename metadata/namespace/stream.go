@@ -27,7 +27,7 @@ import (
 const (
 	streamMagic   = "HOPSNS"
 	streamVersion = 3
-	// bodiesVersion is that of a copy with bodies of small files, or with sheets.
+	// bodiesVersion is that of a copy with bodies of small files, with sheets, or with directories apart.
 	bodiesVersion = 4
 	headerSize    = 20
 	frameHeader   = 9
@@ -208,9 +208,11 @@ type verifier struct {
 	hash    uint64
 	count   uint64
 	last    []byte
+	entry   []byte // memory is used again
 	sum     uint64
 	classes [256]uint64 // how many records of each
 	open    uint64      // how many entries are of open files
+	among   uint64      // how many records of class entry are of directories
 	ways    uint64      // to how many inodes
 	// lastSingle is the last inode that a record of its own leads to, firstSheet the one that the first sheet begins at, if there are sheets.
 	lastSingle, firstSheet metadata.INodeID
@@ -291,10 +293,18 @@ func (c *verifier) record(key, value []byte) error {
 	c.count++
 	c.classes[key[0]]++
 	switch key[0] {
-	case classEntry:
-		if isOpen(value) {
+	case classEntry, classDirectory:
+		file, open, ok := kindOf(value)
+		switch {
+		case !ok, file && key[0] == classDirectory:
+			return corrupt("record %x: %x", key, value)
+		case open:
 			c.open++
+		case !file && key[0] == classEntry:
+			c.among++
 		}
+		c.sum += hashRecord(c.entryKey(key), value)
+		return nil
 	case classINode:
 		sheet, err := eachWay(key, value, func(metadata.INodeID) { c.ways++ })
 		if err != nil {
@@ -310,6 +320,15 @@ func (c *verifier) record(key, value []byte) error {
 		c.sum += hashRecord(key, value)
 	}
 	return nil
+}
+
+// entryKey is the key of an entry as the state's hash has it: the state does not know where a checkpoint keeps directories.
+func (c *verifier) entryKey(key []byte) []byte {
+	if key[0] == classEntry {
+		return key
+	}
+	c.entry = append(append(c.entry[:0], classEntry), key[1:]...)
+	return c.entry
 }
 
 func cutField(b []byte) (field, rest []byte, ok bool) {
@@ -336,9 +355,13 @@ func (c *verifier) end(value []byte, put func(key, value []byte) error) error {
 	if first := metadata.INodeID(m.Sheets); first == 0 && c.sheets || first != 0 && (c.lastSingle >= first || c.sheets && c.firstSheet < first) {
 		return corrupt("the last record of one way leads to inode %d, the first sheet begins at %d, sheets are to begin at %d", c.lastSingle, c.firstSheet, first)
 	}
-	if c.ways != c.classes[classEntry] || c.classes[classOpen] != c.open || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
+	entries := c.classes[classEntry] + c.classes[classDirectory]
+	if m.DirectoriesApart && c.among > 0 || !m.DirectoriesApart && c.classes[classDirectory] > 0 {
+		return corrupt("%d directories are apart and %d are not, the version says apart: %t", c.classes[classDirectory], c.among, m.DirectoriesApart)
+	}
+	if c.ways != entries || c.classes[classOpen] != c.open || blocks != m.Blocks || c.classes[classSnapshotIndex] != kept {
 		return corrupt("%d entries, %d ways to inodes, %d open files of %d, %d blocks of %d, %d records that were kept for snapshots, %d ways to them",
-			c.classes[classEntry], c.ways, c.classes[classOpen], c.open, blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
+			entries, c.ways, c.classes[classOpen], c.open, blocks, m.Blocks, kept, c.classes[classSnapshotIndex])
 	}
 	c.marker = bytes.Clone(value)
 	return put(markerKey, c.marker)

@@ -19,9 +19,10 @@ type versions struct {
 	content sync.RWMutex
 
 	mu sync.Mutex // guards what follows
-	// current is the version that lookups use, 0 before there is one. retained are those that snapshots of raft refer to; nil: nobody
+	// current is the version that lookups use, 0 before there is one; apart says that it has directories in a class of their own. retained are those that snapshots of raft refer to; nil: nobody
 	// has said so yet, and everything stays.
 	current  uint64
+	apart    bool
 	retained []uint64
 	open     map[uint64]int
 	// floor is what the store was told: what no view at or above it sees may be gone.
@@ -33,10 +34,10 @@ type versions struct {
 }
 
 // use notes which version lookups use.
-func (v *versions) use(index uint64) {
+func (v *versions) use(index uint64, apart bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.current = index
+	v.current, v.apart = index, apart
 }
 
 // Retain names the versions that have to stay readable, also after a restart. The others go, but for the current one and those that are
@@ -204,7 +205,7 @@ func (v *version) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	v.mend = true
 	format := uint16(streamVersion)
-	if m.Bodies > 0 || m.Sheets > 0 {
+	if m.Bodies > 0 || m.Sheets > 0 || m.DirectoriesApart {
 		format = bodiesVersion
 	}
 	if err := writeHeader(w, v.ref.Index, format); err != nil {
@@ -232,6 +233,8 @@ type intake struct {
 	next func() (put func(key, value []byte) error, ok bool)
 	end  func()
 	err  error
+	// apart: it is to have directories in a class of their own, which those of the sender may not be.
+	apart bool
 	// whole: it is to be kept. over: Commit or Cancel was called.
 	whole, over bool
 	mu          sync.Mutex // held by each of the methods
@@ -247,7 +250,7 @@ func (ns *Namespace) Receive(ref raftstore.Reference) (raftstore.Intake, error) 
 }
 
 func (ns *Namespace) receive(index, hash uint64) (*intake, error) {
-	in := &intake{ns: ns, verifier: verifier{index: index, hash: hash}, release: func() {}}
+	in := &intake{ns: ns, apart: ns.cfg.Sheets == nil || ns.cfg.Sheets(), verifier: verifier{index: index, hash: hash}, release: func() {}}
 	if ns.cfg.Bodies != nil {
 		in.release = ns.cfg.Bodies.Hold()
 		in.arrived = func(id metadata.BlockID, data []byte) { ns.cfg.Bodies.Put(id, bytes.Clone(data)) }
@@ -282,7 +285,36 @@ func (in *intake) inside(fn func(put func(key, value []byte) error) error) error
 	if !ok {
 		return in.err
 	}
-	return fn(put)
+	return fn(func(key, value []byte) error {
+		if in.apart {
+			var err error
+			if key, value, err = in.setApart(key, value); err != nil {
+				return err
+			}
+		}
+		return put(key, value)
+	})
+}
+
+// setApart is a record, which was checked, as a checkpoint with directories apart has it.
+func (in *intake) setApart(key, value []byte) (_, _ []byte, err error) {
+	switch key[0] {
+	case classEntry:
+		if file, _, _ := kindOf(value); !file {
+			key = bytes.Clone(key)
+			key[0] = classDirectory
+		}
+	case classMarker:
+		m, err := decodeMarker(value)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !m.DirectoriesApart {
+			m.DirectoriesApart = true
+			value = marshal(nil, m)
+		}
+	}
+	return key, value, nil
 }
 
 // Position implements raftstore.Intake.
@@ -392,7 +424,7 @@ func (in *intake) exchange() error {
 	in.end()
 	v.forget(in)
 	if in.err != nil {
-		ns.openView(former.at, former.ids, former.sheets)
+		ns.openView(former.at, former.ids, former.layout)
 		return in.err
 	}
 	v.mu.Lock()

@@ -29,7 +29,7 @@ func TestSheetsKeepWays(t *testing.T) {
 		model := map[metadata.INodeID]string{}
 		next := metadata.INodeID(first)
 		for at := range uint64(rapid.IntRange(1, 6).Draw(t, "checkpoints")) {
-			v := &checkpointView{View: store.View(at), ids: ids{nextINode: next}, sheets: first + 4*inodesPerSheet}
+			v := &checkpointView{View: store.View(at), ids: ids{nextINode: next}, layout: layout{sheets: first + 4*inodesPerSheet}}
 			changes := map[metadata.INodeID][]byte{}
 			for range rapid.IntRange(0, 60).Draw(t, "changes") {
 				id := first + metadata.INodeID(rapid.IntRange(0, 12*inodesPerSheet).Draw(t, "inode"))
@@ -57,7 +57,7 @@ func TestSheetsKeepWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			v.Close()
-			v = &checkpointView{View: store.View(at + 1), ids: ids{nextINode: next}, sheets: v.sheets}
+			v = &checkpointView{View: store.View(at + 1), ids: ids{nextINode: next}, layout: v.layout}
 			found := map[metadata.INodeID]bool{}
 			err := v.Scan([]byte{classINode}, nil, func(key, value []byte) bool {
 				if _, err := eachWay(key, value, func(id metadata.INodeID) { found[id] = true }); err != nil {
@@ -331,7 +331,7 @@ func TestManySheets(t *testing.T) {
 	write := func(at uint64, ways []way) {
 		t.Helper()
 		b := store.Batch(at)
-		v := &checkpointView{View: store.View(at - 1), ids: ids{nextINode: first}, sheets: first}
+		v := &checkpointView{View: store.View(at - 1), ids: ids{nextINode: first}, layout: layout{sheets: first}}
 		if at > 1 {
 			v.nextINode += count
 		}
@@ -361,7 +361,7 @@ func TestManySheets(t *testing.T) {
 			}
 		}
 		write(uint64(i)+2, ways)
-		v := &checkpointView{View: store.View(kv.Newest), sheets: first}
+		v := &checkpointView{View: store.View(kv.Newest), layout: layout{sheets: first}}
 		for id := metadata.INodeID(first); id < first+count; id++ {
 			if got, err := v.way(id); err != nil || string(got) != want[id] {
 				t.Fatalf("every %dth inode has changed: %d is at %q (%v), want %q", step, id, got, err, want[id])

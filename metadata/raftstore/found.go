@@ -46,21 +46,25 @@ type knowledge struct {
 	Cluster string `json:"cluster,omitempty"`
 	// Recovered is how often the group was made anew of one member.
 	Recovered int `json:"recovered,omitempty"`
-	// History: its log is not empty. Roomy: its disk has space.
+	// History: its log is not empty. Roomy: it may well lead, because its disk has space and its state machine comes back.
 	History bool `json:"history"`
 	Roomy   bool `json:"roomy"`
+	// Applied is the last entry that its state contains.
+	Applied uint64 `json:"applied,omitempty"`
 	// Members are those of its configuration.
 	Members []string `json:"members,omitempty"`
 	// Hashes are the newest of its state.
 	Hashes []stateHash `json:"hashes,omitempty"`
 }
 
+func (k knowledge) roomy() bool { return k.Roomy }
+
 // tellKnowledge answers the question behind a connection's header.
 func (g *Group) tellKnowledge(conn net.Conn) error {
 	id := g.identity()
 	k := knowledge{
 		Member: g.host.cfg.ID, Cluster: id.Cluster, Recovered: id.Recovered,
-		History: g.raft.LastIndex() > 0, Roomy: g.host.space.roomy(), Hashes: g.hashes.all(),
+		History: g.raft.LastIndex() > 0, Roomy: g.willing(), Applied: g.fsm.applied.Load(), Hashes: g.hashes.all(),
 	}
 	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
 		k.Members = append(k.Members, string(s.ID))

@@ -21,6 +21,8 @@ type fsm struct {
 	// awaited is the entry that the group's reader waits for, 0: none; progress wakes it.
 	awaited  atomic.Uint64
 	progress chan struct{}
+	// applying is the entry that the state machine has been given and has not come back with; 0: there is none.
+	applying atomic.Uint64
 	// begun is the last entry whose commands the state machine was given, or those of a snapshot up to it: they may show already.
 	begun   atomic.Uint64
 	waiters waiters
@@ -50,7 +52,9 @@ func (f *fsm) Apply(l *raft.Log) any {
 	f.holdBack(heldBack)
 	began := time.Now()
 	raise(&f.begun, l.Index)
+	f.applying.Store(l.Index)
 	results := f.machine.Apply(l.Index, commands)
+	f.applying.Store(0)
 	if results != nil && len(results) != len(commands) {
 		panic(fmt.Sprintf("state machine of group %s returned %d results for %d commands", f.group.name, len(results), len(commands)))
 	}

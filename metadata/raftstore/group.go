@@ -184,6 +184,7 @@ type Group struct {
 	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
 	copyNow chan struct{}  // capacity 1: a copy may be due
 	slow    chan slowWrite // capacity 1: a write of the log takes too long
+	stuck   atomic.Bool    // the state machine does not come back with an entry
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
 	dying     chan struct{}
 	dyingOnce sync.Once
@@ -572,6 +573,9 @@ func (g *Group) start() error {
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
 	g.workers.Go(g.watchSpace)
+	if h.cfg.SlowApply > 0 {
+		g.workers.Go(g.watchMachine)
+	}
 	if g.versioned() != nil {
 		g.workers.Go(g.watchLoans)
 		g.workers.Go(g.watchCopies)
@@ -844,9 +848,13 @@ func (g *Group) handOver() {
 	if r == nil {
 		return
 	}
-	to, ok := g.successor(r.term, g.host.space.low())
+	var to raft.Server
+	var ok bool
+	if g.host.space.low() {
+		to, ok = g.successor(r.term, knowledge.roomy)
+	}
 	if !ok {
-		to, ok = g.successor(r.term, false)
+		to, ok = g.successor(r.term, nil)
 	}
 	if !ok {
 		g.log.Debug("nobody to hand over to")

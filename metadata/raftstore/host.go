@@ -47,6 +47,9 @@ type HostConfig struct {
 	// SlowWrite is how long one write of the log may take before a leader that is not the only voter gives up its
 	// leadership; default a fifth of WriteDeadline. Raised: fewer handovers on a slow disk, a longer stop on a hung one.
 	SlowWrite time.Duration
+	// SlowApply is how long the state machine may take for one entry before a leader hands over to a voter that has carried it out; default
+	// WriteDeadline, negative: forever. Raised: fewer handovers where machines are overloaded, a longer stop where a checkpoint's disk hangs.
+	SlowApply time.Duration
 	// SlowAppend is told of appends to the log that take too long; nil: nobody is.
 	SlowAppend *slowlog.Operation
 	// OnFatal is called when the process must not go on: a write failed or hangs, stored bytes are damaged. Default:
@@ -106,6 +109,11 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		groups:        make(map[string]*Group),
 		closing:       make(chan struct{}),
 		headerTimeout: headerTimeout, hashLook: hashLook, pullPatience: pullPatience,
+	}
+	if h.cfg.SlowApply == 0 {
+		if h.cfg.SlowApply = cfg.WriteDeadline; h.cfg.SlowApply == 0 {
+			h.cfg.SlowApply = slowApply
+		}
 	}
 	if cfg.DiskSpace != nil {
 		h.space.lookup = cfg.DiskSpace

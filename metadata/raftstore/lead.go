@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -29,8 +30,10 @@ var errStuckTransfer = fmt.Errorf("a handover of leadership has not ended for %v
 type reign struct {
 	term uint64
 	lost chan struct{}
-	// abandoned is closed when this member gives up its leadership although raft cannot hear of it yet.
+	// abandoned is closed when this member gives up its leadership although raft cannot hear of it yet, or because of a state machine that carries out nothing:
+	// what is under way has no known outcome then.
 	abandoned chan struct{}
+	leaving   sync.Once // closes abandoned
 	// asks is who is asked whether the reign still holds.
 	asks inquiry
 }
@@ -40,6 +43,8 @@ func (g *Group) newReign() *reign {
 	r.asks.group, r.asks.reign = g, r
 	return r
 }
+
+func (r *reign) abandon() { r.leaving.Do(func() { close(r.abandoned) }) }
 
 func (r *reign) end() {
 	close(r.lost)
@@ -87,10 +92,10 @@ func (g *Group) abandon(s slowWrite, current *reign) {
 	if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 || g.wire.silent.Swap(true) {
 		return
 	}
-	to, found := g.successor(g.raft.CurrentTerm(), false)
+	to, found := g.successor(g.raft.CurrentTerm(), nil)
 	g.log.Warn("giving up leadership: the log's disk is slow", "write", s.what, "for", s.took.Round(time.Millisecond), "to", to.ID)
 	if current != nil {
-		close(current.abandoned)
+		current.abandon()
 	}
 	if found {
 		g.workers.Go(func() { g.wire.nominate(to) })

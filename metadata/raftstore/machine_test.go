@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,11 +23,16 @@ type machine struct {
 	applied  []uint64 // indexes of all entries applied live, for tests of order and of replay
 	restored int
 	unknown  string // a command that it does not know; empty: there is none
+	// gate, if not nil, is closed when Apply goes on.
+	gate atomic.Pointer[chan struct{}]
 }
 
 func newMachine() *machine { return &machine{values: make(map[string]string)} }
 
 func (m *machine) Apply(index uint64, commands [][]byte) []any {
+	if gate := m.gate.Load(); gate != nil {
+		<-*gate
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if index <= m.index {

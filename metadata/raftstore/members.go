@@ -251,7 +251,7 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	}
 	to := raft.Server{ID: raft.ServerID(id)}
 	if id == "" {
-		best, ok := g.successor(reign.term, false)
+		best, ok := g.successor(reign.term, nil)
 		if !ok {
 			return metadata.Errorf(metadata.ErrRetriable, "no other voter of group %s has answered lately", g.name)
 		}

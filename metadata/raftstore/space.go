@@ -188,7 +188,7 @@ func (g *Group) watchSpace() {
 		if r == nil || !g.host.space.low() {
 			return true
 		}
-		to, ok := g.successor(r.term, true)
+		to, ok := g.successor(r.term, knowledge.roomy)
 		if !ok {
 			return true
 		}
@@ -222,23 +222,23 @@ func (g *Group) yield(to raft.Server) error {
 }
 
 // successor is the voter that would lead best after this member, the leader of a term: it has answered lately, has most of
-// the log and, if that matters, space.
-func (g *Group) successor(term uint64, needsSpace bool) (best raft.Server, found bool) {
-	roomy := func(raft.ServerID) bool { return true }
+// the log and, if fit is not nil, says of itself what fit wants.
+func (g *Group) successor(term uint64, fit func(knowledge) bool) (best raft.Server, found bool) {
+	fits := func(raft.ServerID) bool { return true }
 	others := g.raft.GetConfiguration().Configuration().Servers
-	if needsSpace {
+	if fit != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		known := g.askVoters(ctx, others)
-		roomy = func(id raft.ServerID) bool {
-			return slices.ContainsFunc(known, func(k knowledge) bool { return k.Member == string(id) && k.Roomy })
+		fits = func(id raft.ServerID) bool {
+			return slices.ContainsFunc(known, func(k knowledge) bool { return k.Member == string(id) && fit(k) })
 		}
 	}
 	var match uint64
 	for _, s := range others {
 		p := g.wire.peer(s.ID)
 		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != term ||
-			time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat || p.match < match || !roomy(s.ID) {
+			time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat || p.match < match || !fits(s.ID) {
 			continue
 		}
 		best, found, match = s, true, p.match
@@ -250,7 +250,7 @@ func (g *Group) successor(term uint64, needsSpace bool) (best raft.Server, found
 }
 
 // holdsBack: this member lets others win elections. One that joins has no vote for itself, and one whose disk is nearly
-// full stands only when nobody else was elected for a while.
+// full, or whose state machine is stuck, stands only when nobody else was elected for a while.
 func (g *Group) holdsBack() bool {
-	return g.joining.Load() || g.host.space.low() && time.Since(g.wire.heardAt()) < 5*g.cfg.Timers.Election
+	return g.joining.Load() || (g.host.space.low() || g.stuck.Load()) && time.Since(g.wire.heardAt()) < 5*g.cfg.Timers.Election
 }

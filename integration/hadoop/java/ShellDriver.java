@@ -51,7 +51,8 @@ import org.apache.log4j.spi.LoggingEvent;
  * that follows it.
  */
 public class ShellDriver {
-  private static final long PATIENCE_MS = Long.getLong("compat.patience.ms", 60_000);
+  /** How long a command may take before it counts as one that hangs: a busy machine is slow. */
+  private static final long PATIENCE_MS = Long.getLong("compat.patience.ms", 300_000);
 
   private final Map<String, Configuration> clusters = new HashMap<>();
   private final Map<String, UserGroupInformation> users = new HashMap<>();

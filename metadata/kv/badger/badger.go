@@ -27,8 +27,8 @@ type Options struct {
 	// Memtable is the size in bytes of badger's memory table, 32 MiB by default. Up to four of them are in memory, and a
 	// write transaction holds 15 % of one.
 	Memtable int64
-	// Apart are classes of keys, letters that keys begin with, each of which has a database of its own: those in which new keys lie behind all
-	// old ones, so that badger has nothing to write again for them.
+	// Apart are classes of keys, letters or digits that keys begin with, each of which has a database of its own: those in which new keys lie behind all
+	// old ones, so that badger has nothing to write again for them. It is what a new content gets; one that is there stays as it was made.
 	Apart string
 	// Logger receives what badger has to say; nil means slog.Default().
 	Logger *slog.Logger
@@ -410,6 +410,19 @@ func (s *Store) enter() bool {
 }
 
 func (s *Store) leave() { s.readers.Add(-1) }
+
+// writeSynced makes a file, which is durable when its directory is synced.
+func writeSynced(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
 
 func syncDir(path string) error {
 	d, err := os.Open(path)

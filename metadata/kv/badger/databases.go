@@ -1,11 +1,14 @@
 package badger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"unicode"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
@@ -29,13 +32,19 @@ const apartMemtable = 8 << 20
 // there and another one is not empty, it was.
 func (s *Store) open(path string) (_ databases, err error) {
 	there := has(filepath.Join(path, badger.ManifestFilename))
+	apart := classes(s.opt.Apart)
+	if there {
+		if apart, err = classesIn(path); err != nil {
+			return nil, err
+		}
+	}
 	db := make(databases, 1)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	}()
-	for _, class := range classes(s.opt.Apart) {
+	for _, class := range apart {
 		dir := folder(path, class)
 		if there && !has(filepath.Join(dir, badger.ManifestFilename)) {
 			return nil, errLost(dir)
@@ -52,6 +61,9 @@ func (s *Store) open(path string) (_ databases, err error) {
 	if !there && len(db) > 1 {
 		if db[1:].last() > 0 {
 			return nil, errLost(path)
+		}
+		if err := writeSynced(filepath.Join(path, apartFile), apart); err != nil {
+			return nil, err
 		}
 		if err := syncDir(path); err != nil {
 			return nil, err
@@ -82,6 +94,33 @@ func classes(apart string) []byte {
 	slices.Sort(c)
 	return slices.Compact(c)
 }
+
+// apartFile has the classes that are apart in a content: it may be older than what Options.Apart says.
+const apartFile = "APART"
+
+// classesIn are the classes that are apart in a content that is there: those of the file, or, where there is none, all that have a database.
+func classesIn(path string) ([]byte, error) {
+	apart, err := os.ReadFile(filepath.Join(path, apartFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		names, err := os.ReadDir(path) // in their order
+		for _, n := range names {
+			if len(n.Name()) == 1 && has(filepath.Join(path, n.Name(), badger.ManifestFilename)) {
+				apart = append(apart, n.Name()...)
+			}
+		}
+		return apart, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(apart) > mostApart || !bytes.Equal(apart, classes(string(apart))) || bytes.ContainsFunc(apart, func(c rune) bool { return c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
+		return nil, fmt.Errorf("%s does not have letters and digits in their order: %q", filepath.Join(path, apartFile), apart[:min(len(apart), 64)])
+	}
+	return apart, nil
+}
+
+// mostApart is how many classes may be apart.
+const mostApart = 16
 
 // folder is where the database of a class is in a content.
 func folder(path string, class byte) string {

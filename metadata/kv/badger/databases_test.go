@@ -80,7 +80,7 @@ func TestDamagedPartSetsAllAside(t *testing.T) {
 			if err := damage(filepath.Join(dir, "data")); err != nil {
 				t.Fatal(err)
 			}
-			if r, err := badger.Read(dir, "b"); err == nil {
+			if r, err := badger.Read(dir); err == nil {
 				t.Error("it can be read", r.Close())
 			}
 			s := openApart(t, dir, "b")
@@ -146,7 +146,7 @@ func TestStoreWithPartsInUseIsAnError(t *testing.T) {
 	if _, err := badger.Open(dir, badger.Options{Apart: "b"}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Fatal(err)
 	}
-	if _, err := badger.Read(dir, "b"); err == nil || !strings.Contains(err.Error(), "a server has it open") {
+	if _, err := badger.Read(dir); err == nil || !strings.Contains(err.Error(), "a server has it open") {
 		t.Fatal(err)
 	}
 	if got := get(t, s, "b"); got != "1" {
@@ -168,7 +168,7 @@ func TestReadOfAllParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := listing(t, killed)
-	r, err := badger.Read(killed, "b")
+	r, err := badger.Read(killed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,70 @@ func TestReadOfAllParts(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(killed, "data", "b")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := badger.Read(killed, "b"); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "is lost") {
+	if _, err := badger.Read(killed); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "is lost") {
 		t.Errorf("a part is not there: %v", err)
+	}
+}
+
+// A content keeps the classes apart that it was made with, whatever those of the program are by now, until another takes its place.
+func TestContentKeepsItsClassesApart(t *testing.T) {
+	for _, unnamed := range []bool{false, true} {
+		for _, made := range []string{"", "b"} {
+			t.Run(fmt.Sprintf("%q without the file: %t", made, unnamed), func(t *testing.T) {
+				dir := t.TempDir()
+				s := openApart(t, dir, made)
+				put(t, s, 1, "b", "1")
+				put(t, s, 1, "c", "1")
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if unnamed { // as programs before made it
+					if err := os.Remove(filepath.Join(dir, "data", "APART")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+						t.Fatal(err)
+					}
+				}
+				s = openApart(t, dir, "bc")
+				put(t, s, 2, "c", "2")
+				for key, want := range map[string]string{"b": "1", "c": "2"} {
+					if got := get(t, s, key); got != want {
+						t.Errorf("%s is %q, want %q", key, got, want)
+					}
+				}
+				for class, want := range map[string]bool{"b": made == "b", "c": false} {
+					if _, err := os.Stat(filepath.Join(dir, "data", class)); err == nil != want {
+						t.Errorf("class %s: %v", class, err)
+					}
+				}
+				if err := s.Replace(3, func(put func(key, value []byte) error) error { return put([]byte("c"), []byte("3")) }); err != nil {
+					t.Fatal(err)
+				}
+				if got := get(t, s, "c"); got != "3" {
+					t.Errorf("c is %q", got)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "data", "c", "MANIFEST")); err != nil {
+					t.Error(err)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "data.damaged")); err == nil {
+					t.Error("it was set aside")
+				}
+			})
+		}
+	}
+}
+
+// The file that names the classes is damaged: nobody knows what is missing.
+func TestDamagedNamesOfClasses(t *testing.T) {
+	for _, names := range []string{"ba", "bb", "b/", "b\x80", strings.Repeat("b", 1<<20)} {
+		dir := filled(t)
+		if err := os.WriteFile(filepath.Join(dir, "data", "APART"), []byte(names), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := badger.Read(dir); err == nil || !strings.Contains(err.Error(), "does not have letters and digits in their order") || len(err.Error()) > 1000 {
+			t.Error(err)
+		}
+		s := openApart(t, dir, "b")
+		if got := get(t, s, "a"); !strings.Contains(got, "not found") {
+			t.Errorf("%q: a is %q", names[:2], got)
+		}
 	}
 }

@@ -26,10 +26,10 @@ const maxCopied = 1 << 30
 
 // Read opens the store in dir, or one that was set aside, whose own directory dir is then. Nothing in dir changes: badger reads the tables where they are and
 // copies of the rest in a temporary directory, because what a killed process had not put into tables is only read by an opening that writes. All tables are
-// checked first. apart is what the store was opened with.
+// checked first.
 //
 // Errors: one line; fs.ErrNotExist when there is no store.
-func Read(dir, apart string) (_ *Reading, err error) {
+func Read(dir string) (_ *Reading, err error) {
 	data := filepath.Join(dir, current)
 	for _, d := range []string{data, dir} {
 		if data = d; has(filepath.Join(d, badger.ManifestFilename)) {
@@ -59,12 +59,16 @@ func Read(dir, apart string) (_ *Reading, err error) {
 	if r.temp, err = os.MkdirTemp("", "hops-inspect-"); err != nil {
 		return nil, err
 	}
-	for _, class := range append([]byte{0}, classes(apart)...) {
+	apart, err := classesIn(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, class := range append([]byte{0}, apart...) {
 		if err := r.shadow(folder(data, class), folder(r.temp, class)); err != nil {
 			return nil, err
 		}
 	}
-	r.Store = &Store{dir: r.temp, opt: Options{Memtable: 32 << 20, Apart: apart, Logger: slog.New(slog.DiscardHandler)}, readOnly: true, closing: make(chan struct{})}
+	r.Store = &Store{dir: r.temp, opt: Options{Memtable: 32 << 20, Logger: slog.New(slog.DiscardHandler)}, readOnly: true, closing: make(chan struct{})}
 	r.Store.db, err = r.Store.open(r.temp)
 	return r, err
 }

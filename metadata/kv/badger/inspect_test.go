@@ -30,7 +30,7 @@ func TestReadChangesNothingAlsoOfAKilledStore(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	put(t, s, 1, "a", "1")
-	if _, err := badger.Read(dir, ""); err == nil || !strings.Contains(err.Error(), "a server has it open") {
+	if _, err := badger.Read(dir); err == nil || !strings.Contains(err.Error(), "a server has it open") {
 		t.Fatalf("read beside its server: %v", err)
 	}
 	killed := filepath.Join(t.TempDir(), "copy")
@@ -43,7 +43,7 @@ func TestReadChangesNothingAlsoOfAKilledStore(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for name, of := range map[string]string{"killed": killed, "stopped": dir, "set aside": filepath.Join(dir, "data")} {
 		before := listing(t, of)
-		r, err := badger.Read(of, "")
+		r, err := badger.Read(of)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -66,7 +66,7 @@ func TestReadChangesNothingAlsoOfAKilledStore(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := badger.Read(dir, ""); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := badger.Read(dir); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

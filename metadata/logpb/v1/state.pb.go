@@ -1359,9 +1359,11 @@ type Marker struct {
 	// The number that a cache directive got last.
 	LastCacheDirective int64 `protobuf:"varint,53,opt,name=last_cache_directive,json=lastCacheDirective,proto3" json:"last_cache_directive,omitempty"`
 	// The first inode that a sheet leads to; 0: there is none. It is not in the hash.
-	Sheets        uint64 `protobuf:"varint,54,opt,name=sheets,proto3" json:"sheets,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sheets uint64 `protobuf:"varint,54,opt,name=sheets,proto3" json:"sheets,omitempty"`
+	// Directories have their records in a class of their own. It is not in the hash.
+	DirectoriesApart bool `protobuf:"varint,55,opt,name=directories_apart,json=directoriesApart,proto3" json:"directories_apart,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
@@ -1644,6 +1646,13 @@ func (x *Marker) GetSheets() uint64 {
 		return x.Sheets
 	}
 	return 0
+}
+
+func (x *Marker) GetDirectoriesApart() bool {
+	if x != nil {
+		return x.DirectoriesApart
+	}
+	return false
 }
 
 // CachePool is a pool of what datanodes keep in memory, under its name.
@@ -2266,7 +2275,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xa3\t\n" +
+	"clientNode\"\xd0\t\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -2315,7 +2324,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"body_bytes\x18) \x01(\x04R\tbodyBytes\x120\n" +
 	"\x14last_cache_directive\x185 \x01(\x03R\x12lastCacheDirective\x12\x16\n" +
-	"\x06sheets\x186 \x01(\x04R\x06sheets\"\xab\x01\n" +
+	"\x06sheets\x186 \x01(\x04R\x06sheets\x12+\n" +
+	"\x11directories_apart\x187 \x01(\bR\x10directoriesApart\"\xab\x01\n" +
 	"\tCachePool\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +

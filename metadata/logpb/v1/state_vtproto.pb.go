@@ -1163,6 +1163,18 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.DirectoriesApart {
+		i--
+		if m.DirectoriesApart {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x3
+		i--
+		dAtA[i] = 0xb8
+	}
 	if m.Sheets != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Sheets))
 		i--
@@ -2402,6 +2414,9 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.Sheets != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.Sheets))
+	}
+	if m.DirectoriesApart {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6354,6 +6369,26 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 55:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field DirectoriesApart", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.DirectoriesApart = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1,0 +1,76 @@
+package raftstore
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata/raftstore/journal"
+)
+
+// A state machine may not come back with an entry: what it has beside the log, a checkpoint that it reads or files that it writes, lies on a disk that does not answer. The log may go on
+// then, and with it heartbeats and the lease, so nobody would miss a leader that carries out nothing. It hands over, to a voter that has carried the entry out, and stands no more while
+// another one does. It need not end: it goes on to acknowledge entries and to vote, which is of the log alone. Where an entry takes all members as long, nobody is there to hand over to.
+
+// stuckSays is how often a leader whose state machine is stuck says so when there is nobody to hand over to.
+const stuckSays = 10 * time.Second
+
+// slowApply is the default of HostConfig.SlowApply where there is none of WriteDeadline.
+const slowApply = 5 * time.Second
+
+// watchMachine looks for entries that the state machine does not come back with. Time counts while this process runs.
+func (g *Group) watchMachine() {
+	limit := g.host.cfg.SlowApply
+	tick := max(limit/10, time.Millisecond)
+	waited := journal.Patience{Tick: tick}
+	var entry uint64
+	var said time.Time
+	g.every(tick, func() (goOn bool) {
+		if at := g.fsm.applying.Load(); at != entry || at == 0 {
+			if entry = at; g.stuck.Swap(false) {
+				g.log.Info("the state machine goes on")
+			}
+			waited.Reset()
+			waited.Pass(time.Now())
+			return true
+		}
+		took := waited.Pass(time.Now())
+		if took < limit {
+			return true
+		}
+		g.stuck.Store(true)
+		if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 {
+			g.sayStuck(&said, slog.LevelWarn, "the state machine does not come back with an entry: is the disk of its checkpoint, or of its files, silent?", entry, took)
+			return true
+		}
+		r := g.reign.Load()
+		to, found := g.successor(g.raft.CurrentTerm(), func(k knowledge) bool { return k.Roomy && k.Applied >= entry })
+		if !found {
+			g.sayStuck(&said, slog.LevelError, "the state machine does not come back with an entry, and no other member is known to have carried it out: nothing is until it does", entry, took)
+			return true
+		}
+		g.log.Warn("giving up leadership: the state machine does not come back with an entry", "entry", entry, "for", took.Round(time.Millisecond), "to", to.ID)
+		if err := g.yield(to); err != nil {
+			g.log.Debug("the handover failed", "to", to.ID, "err", err)
+			return true
+		}
+		if r != nil { // what is committed is carried out, and nobody here learns with what result before the state machine comes back
+			r.abandon()
+		}
+		return true
+	})
+}
+
+// sayStuck says it now and then.
+func (g *Group) sayStuck(said *time.Time, level slog.Level, what string, entry uint64, took time.Duration) {
+	if time.Since(*said) < stuckSays {
+		return
+	}
+	*said = time.Now()
+	g.log.Log(context.Background(), level, what, "entry", entry, "for", took.Round(time.Millisecond))
+}
+
+// willing: this member may well lead.
+func (g *Group) willing() bool { return g.host.space.roomy() && !g.stuck.Load() }

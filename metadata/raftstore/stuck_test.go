@@ -1,0 +1,114 @@
+package raftstore
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// stuckMachines has the state machines of some members of a group come back no more, until the returned function is called.
+func stuckMachines(c *cluster, ids ...string) (goOn func()) {
+	gate := make(chan struct{})
+	for _, id := range ids {
+		c.nodes[id].machines["a"].gate.Store(&gate)
+	}
+	ended := false
+	goOn = func() {
+		if ended {
+			return
+		}
+		ended = true
+		for _, id := range ids {
+			if m := c.nodes[id].machines["a"]; m != nil {
+				m.gate.Store(nil)
+			}
+		}
+		close(gate)
+	}
+	c.t.Cleanup(goOn) // before the members are stopped
+	return goOn
+}
+
+// A leader whose log works, and whose state machine waits for a disk, would keep everybody waiting, since nobody misses it.
+func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
+	c := newCluster(t, 3)
+	c.configure = func(h *HostConfig) { h.SlowApply = 100 * time.Millisecond }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	var g *Group
+	var goOn func()
+	lost := make(chan error, 1)
+	eventually(t, "a leader whose state machine is stuck takes a command", func() bool {
+		g = c.leader("a")
+		goOn = stuckMachines(c, g.host.cfg.ID)
+		g.ProposeAsync(set("y", 2), nil, func(_ any, err error) { lost <- err })
+		select {
+		case err := <-lost:
+			if !errors.Is(err, metadata.ErrStandby) {
+				lost <- err
+				return true
+			}
+			goOn()
+			return false
+		case <-time.After(20 * time.Millisecond):
+			return true
+		}
+	})
+	id := g.host.cfg.ID
+	c.propose("a", set("x", 3), id)
+	select {
+	case err := <-lost:
+		if !errors.Is(err, ErrUnknown) {
+			t.Errorf("who waited hears %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("who waited for the command goes on waiting")
+	}
+	now := c.leader("a", id)
+	if y := c.nodes[now.host.cfg.ID].machines["a"].get("y"); y != "2" {
+		t.Errorf("what was committed is %q for the next leader", y)
+	}
+	for range 3 { // it still has a log and a vote
+		c.propose("a", set("x", 4), id)
+	}
+	if g.Status().Failure != nil {
+		t.Fatal(g.Status().Failure)
+	}
+	if k, err := now.askKnowledge(ctx(t), g.host.Address()); err != nil || k.Roomy {
+		t.Errorf("it says that it would lead: %+v, %v", k, err)
+	}
+	eventually(t, "it does not stand while another one leads", g.holdsBack)
+	c.propose("a", set("x", 5), id)
+	goOn()
+	eventually(t, "it goes on where it was", func() bool {
+		m := c.nodes[id].machines["a"]
+		return m.get("x") == "5" && m.get("y") == "2" && !g.stuck.Load()
+	})
+}
+
+// Where an entry takes everybody as long, as a large one does, leadership goes round for nothing.
+func TestALeaderThatIsNoSlowerThanOthersStays(t *testing.T) {
+	c := newCluster(t, 3)
+	c.timers = calm
+	c.configure = func(h *HostConfig) { h.SlowApply = 500 * time.Millisecond }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	goOn := stuckMachines(c, "m1", "m2", "m3")
+	done := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { done <- err })
+	for _, m := range c.members {
+		eventually(t, m.ID+" is stuck", func() bool { return c.nodes[m.ID].groups["a"].stuck.Load() })
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("answered: %v", err)
+	case <-time.After(200 * time.Millisecond): // some looks
+	}
+	goOn()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
