@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/bits"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -403,6 +405,68 @@ func (c *cluster) writeWithFaults(client *Client, failing int, l stripe.Layout) 
 		t.Fatal(err)
 	}
 	sameBytes(t, "/f", got, data)
+}
+
+// A datanode that was slow to answer a reader is left out of a new group where there are others. Where there are none the group waits for its word, and for nobody who has said none.
+func TestAGroupWaitsForTheWordOfWhoWasOnlySlow(t *testing.T) {
+	t.Parallel()
+	for _, well := range []bool{true, false} {
+		p := codings[1]
+		c, client := newGroups(t, layoutOf(t, p).Layout.Units(), p)
+		client.times.stall = limit
+		asked := make(chan struct{})
+		node := c.nodes[1].info()
+		client.suspects.suspect(client.transferAddr(node), node, true, func(context.Context) error {
+			<-asked
+			if well {
+				return nil
+			}
+			return errInjected
+		})
+		var once sync.Once
+		c.before = func(method string, _ *hrpc.Call) error {
+			if method == "addBlock" { // without the suspect
+				once.Do(func() { close(asked) })
+			}
+			return nil
+		}
+		data := pattern(9000)
+		put(t, client, "/f", data)
+		lost, calls := 0, 2
+		if !well {
+			lost, calls = 1, 1
+		}
+		c.checkGroups("/f", data, lost)
+		if n := c.count("addBlock"); n != calls {
+			t.Errorf("well=%t: the namenode was asked for a group %d times, want %d", well, n, calls)
+		}
+	}
+}
+
+// Where no datanode of a group says a word that is nobody's fault in particular, and all are waited for.
+func TestAGroupOfWhichNobodySaysAWordIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c, client := newGroups(t, 5, codings[1])
+	client.times.stall = 5 * time.Millisecond
+	var asked atomic.Int64
+	client.mute = func(*hadooppb.DatanodeInfoProto) bool {
+		asked.Add(1)
+		return true
+	}
+	for _, n := range c.nodes {
+		n.freeze()
+	}
+	data := pattern(9000)
+	go func() {
+		for asked.Load() < 20 && t.Context().Err() == nil { // who was silent the first time is given up before it is asked again
+			time.Sleep(time.Millisecond)
+		}
+		for _, n := range c.nodes {
+			n.thaw()
+		}
+	}()
+	put(t, client, "/f", data)
+	c.checkGroups("/f", data, 0)
 }
 
 // A group that lost a datanode is given another generation while those that are left are still asked for a word: what the race detector has to

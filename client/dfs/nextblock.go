@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,13 +77,27 @@ func (w *Writer) leftOut() []*hadooppb.DatanodeInfoProto {
 	return w.c.withSuspects(w.exclude)
 }
 
+// pardoned reports whether some of those that the last new block was asked for without are suspected no more, and did not fail for this file. Those that may only have been slow have the
+// time that they are given for a word.
+func (w *Writer) pardoned(ctx context.Context) bool {
+	some := false
+	for _, n := range w.without {
+		failed := slices.ContainsFunc(w.exclude, func(e *hadooppb.DatanodeInfoProto) bool {
+			return e.GetId().GetDatanodeUuid() == n.GetId().GetDatanodeUuid()
+		})
+		some = !failed && w.c.suspects.forgiven(ctx, w.c.transferAddr(n)) || some
+	}
+	return some
+}
+
 // addBlock gets the next block, waiting while the one before the last is not replicated enough. end: the open end of a file with an erasure coding policy.
 func (w *Writer) addBlock(ctx context.Context, end bool) (*hadooppb.LocatedBlockProto, error) {
 	var b *hadooppb.LocatedBlockProto
 	err := w.insist(ctx, func() error {
 		var answer hadooppb.AddBlockResponseProto
+		w.without = w.leftOut()
 		err := w.c.call(ctx, "write", w.path, "addBlock", &hadooppb.AddBlockRequestProto{
-			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: new(w.fileID.Load()), Tail: new(end),
+			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.without, FileId: new(w.fileID.Load()), Tail: new(end),
 		}, &answer)
 		if err != nil && !errors.Is(err, metadata.ErrNotReplicatedYet) {
 			return err

@@ -392,19 +392,23 @@ func (g *groupWriter) watch() {
 			return
 		case <-tick.C:
 		}
-		var waiting, all []*unitWriter
+		var waiting, writing, all []*unitWriter
 		g.mu.Lock()
 		for _, u := range g.units {
-			if u == nil || !u.begun || u.err != nil || u.stored {
+			if u == nil || !u.begun || u.err != nil {
 				continue
 			}
 			all = append(all, u)
+			if u.stored {
+				continue
+			}
+			writing = append(writing, u)
 			if since := u.silentLocked(); since >= stall {
 				waiting = append(waiting, u)
 			}
 		}
 		g.mu.Unlock()
-		for _, u := range all {
+		for _, u := range writing {
 			u.beat(t.heartbeat)
 		}
 		if len(waiting) == 0 {
@@ -425,9 +429,14 @@ func (g *groupWriter) watch() {
 		for i, u := range all {
 			nodes[i] = u.node
 		}
-		for _, at := range g.c.silent(g.life, nodes, g.named(), g.token) {
-			if slices.Contains(waiting, all[at]) {
-				all[at].fail(silence(g.c.transferAddr(all[at].node), stall))
+		silent := g.c.silent(g.life, nodes, g.named(), g.token)
+		for _, at := range silent {
+			u := all[at]
+			g.mu.Lock()
+			still := u.silentLocked() >= stall // it may have been heard of meanwhile
+			g.mu.Unlock()
+			if still && len(silent) < len(all) && slices.Contains(waiting, u) {
+				u.fail(silence(g.c.transferAddr(u.node), stall))
 			}
 		}
 		asked = time.Now()
@@ -486,9 +495,21 @@ func (w *Writer) haveGroup() error {
 	if err != nil {
 		return err
 	}
+	// One that was slow to answer a reader may be all that a group lacks: who turns to others for want of a word has no others here.
+	for try := 0; try < wholeTries && len(b.GetLocs()) < w.coder.Layout().Units() && w.pardoned(w.life); try++ {
+		if err := w.giveBack(b.GetB()); err != nil {
+			return err
+		}
+		if b, err = w.addBlock(w.life, false); err != nil {
+			return err
+		}
+	}
 	w.group, err = newGroup(w, b)
 	return err
 }
+
+// wholeTries is how often a group is asked for once more that lacks datanodes which have shown to be well since.
+const wholeTries = 3
 
 // finishGroup sends what is left of the group and waits until it is stored.
 func (w *Writer) finishGroup() error {

@@ -78,6 +78,9 @@ type suspicion struct {
 	asking      bool
 	left        bool // it has said nothing for as long as it may, or could not be reached
 	ask         func(context.Context) error
+	// heard is closed when one that may only have been slow, and was asked at once, has said a word, or nothing. nil: it had said nothing when it was asked.
+	heard chan struct{}
+	once  sync.Once // closes heard
 }
 
 func newSuspects(life context.Context, t *times) *suspects {
@@ -105,8 +108,25 @@ func (s *suspects) suspect(addr string, node *hadooppb.DatanodeInfoProto, now bo
 	x.next = x.since.Add(x.pause)
 	s.of[addr] = x
 	if now {
+		x.heard = make(chan struct{})
 		s.askLocked(addr, x)
 	}
+}
+
+// forgiven reports whether a datanode is suspected no more. One that may only have been slow, and has just been asked for a word, is waited for.
+func (s *suspects) forgiven(ctx context.Context, addr string) bool {
+	s.mu.Lock()
+	x := s.of[addr]
+	s.mu.Unlock()
+	if x != nil && x.heard != nil {
+		select {
+		case <-x.heard:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of[addr] == nil
 }
 
 // is reports whether a datanode is suspected.
@@ -163,6 +183,9 @@ func (s *suspects) askLocked(addr string, x *suspicion) {
 		err := x.ask(ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if x.heard != nil {
+			x.once.Do(func() { close(x.heard) })
+		}
 		if s.of[addr] != x {
 			return
 		}
@@ -224,7 +247,7 @@ func (c *Client) probe(ctx context.Context, node *hadooppb.DatanodeInfoProto, b 
 	return nil
 }
 
-// silent asks all of nodes at once and returns the positions of those that say nothing while others do. When nobody says
+// silent asks all of nodes at once and returns the positions of those that say nothing. When nobody says
 // anything, that is nobody's fault in particular: the network's, or this machine's.
 func (c *Client) silent(ctx context.Context, nodes []*hadooppb.DatanodeInfoProto, b *hadooppb.ExtendedBlockProto, token *hadooppb.TokenProto) []int {
 	ctx, cancel := context.WithTimeout(ctx, c.times.probe)

@@ -44,14 +44,15 @@ type Writer struct {
 	block      *blockWriter                 // being written
 	last       *hadooppb.ExtendedBlockProto // finished before it
 	exclude    []*hadooppb.DatanodeInfoProto
-	lastResort bool           // nobody is left but those that failed
-	refused    bool           // the last block could not be written because its token was refused
-	coder      *erasure.Coder // of a file with an erasure coding policy; nil: it is replicated
-	group      *groupWriter   // being written, in place of block; block is the open end then (openend.go)
-	unsealed   bool           // last is an open end
-	unseen     bool           // last is a group that the namenode has not been told to be finished
-	endless    error          // why the server makes no open ends
-	held       *held          // the file is not made yet; nil: it is
+	without    []*hadooppb.DatanodeInfoProto // that the last block was asked for
+	lastResort bool                          // nobody is left but those that failed
+	refused    bool                          // the last block could not be written because its token was refused
+	coder      *erasure.Coder                // of a file with an erasure coding policy; nil: it is replicated
+	group      *groupWriter                  // being written, in place of block; block is the open end then (openend.go)
+	unsealed   bool                          // last is an open end
+	unseen     bool                          // last is a group that the namenode has not been told to be finished
+	endless    error                         // why the server makes no open ends
+	held       *held                         // the file is not made yet; nil: it is
 
 	// life ends with the context of the Writer, with Abort and when nothing is left to do, and every wait with it.
 	life context.Context

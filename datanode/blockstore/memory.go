@@ -405,9 +405,11 @@ func (w *writer) leave(r *replica) (*replica, error) {
 	gen, length, sum, expect := r.gen, r.length, r.open.sum, r.open.expect
 	r.mu.Unlock()
 	v, err := s.choose(datanode.Disk, length+expect)
+	if err == nil && !s.setOff(r, v) {
+		err = w.errLost()
+	}
 	if err == nil {
-		r.onto.Store(v)
-		defer r.onto.Store(nil)
+		defer r.onto.Store(nil) // when what was made there in vain is gone
 		err = v.ensureDir(r.id)
 	}
 	if err != nil {
@@ -463,6 +465,18 @@ func (w *writer) leave(r *replica) (*replica, error) {
 	w.data, w.sums, w.flushed, w.allocated = data, sums, 0, 0
 	s.memory.left.Add(1)
 	return n, nil
+}
+
+// setOff notes that a replica leaves memory for v, unless the block has another one by now: from then on no other one takes its place, under names that it is about to have there (arrives).
+func (s *Store) setOff(r *replica, v *volume) bool {
+	sh := s.shard(r.id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.replicas[r.id] != r {
+		return false
+	}
+	r.onto.Store(v)
+	return true
 }
 
 // copyFile copies the first n bytes of a file in memory to one on v.

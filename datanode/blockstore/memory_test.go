@@ -507,6 +507,70 @@ func TestWhatWasSavedIsNotOverwritten(t *testing.T) {
 	h.wantContent(1, pattern(50_000))
 }
 
+// A block that leaves memory for a disk is not begun anew there meanwhile, though its volume has failed: the files would be the same.
+func TestWhatLeavesMemoryIsNotOverwritten(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/v", "/ram")
+	data := pattern(50_000)
+	w := must[datanode.Writer](t)(h.Create(block(1, 7, 0), datanode.CreateOptions{Type: datanode.RAMDisk}))
+	check(t, w.Write(0, data, nil))
+	w.Acked(50_000)
+	var met atomic.Bool
+	disk.Set(func(op faulty.Op) error {
+		if op.Call != "open" || !strings.HasPrefix(op.Name, "/v/blocks/") || !met.CompareAndSwap(false, true) {
+			return nil
+		}
+		h.ram().fail(syscall.EIO)
+		other, err := h.Create(block(1, 9, 0), datanode.CreateOptions{})
+		if err == nil {
+			t.Error("another replica of the block is begun where this one goes")
+			check(t, other.Write(0, data, nil))
+			must[datanode.Replica](t)(other.Finalize())
+			return nil
+		}
+		if !errors.Is(err, metadata.ErrRetriable) {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	})
+	err := w.Sync()
+	if !met.Load() {
+		t.Fatal("it did not leave")
+	}
+	if err == nil {
+		w.Acked(50_000)
+		must[datanode.Replica](t)(w.Finalize())
+	}
+	h.wantOn(datanode.Disk, 1)
+	h.wantContent(1, data)
+	check(t, h.CheckSizes(1))
+	h.settled()
+	check(t, h.Shutdown())
+}
+
+// Who comes to bring a replica out of memory that has failed finds another one in its place, and leaves that alone.
+func TestWhatWasBegunAnewIsNotOverwrittenFromMemory(t *testing.T) {
+	h := open(t, mem.New(1<<24), "/v", "/ram")
+	data := pattern(50_000)
+	w := must[datanode.Writer](t)(h.Create(block(1, 7, 0), datanode.CreateOptions{Type: datanode.RAMDisk}))
+	check(t, w.Write(0, data[:40_000], nil))
+	old := h.get(1)
+	h.ram().fail(syscall.EIO)
+	other := must[datanode.Writer](t)(h.Create(block(1, 9, 0), datanode.CreateOptions{}))
+	check(t, other.Write(0, data[:45_000], nil))
+	if err := h.depart(old); err == nil {
+		t.Error("it has left, with another one in its place")
+	}
+	check(t, other.Write(45_000, data[45_000:], nil))
+	must[datanode.Replica](t)(other.Finalize())
+	h.wantOn(datanode.Disk, 1)
+	h.wantContent(1, data)
+	check(t, h.CheckSizes(1))
+	h.settled()
+	check(t, w.Close())
+	check(t, h.Shutdown())
+}
+
 func TestMemoryAloneIsNoDatanode(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))
 	_, err := tryOpen(t, disk, "/ram")

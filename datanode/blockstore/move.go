@@ -303,12 +303,12 @@ func (s *Store) swap(r *replica, c *moved) (err error) {
 	return s.replace(r, c, false)
 }
 
-// arrives reports whether a copy of a replica, whose volume may have failed, has the names of a finalized one on another volume, or is about to get them:
+// arrives reports whether a copy of a replica, whose volume may have failed, has the names of a replica on another volume, or is about to get them:
 // it takes the replica's place, and no other replica of the block may have those names. The lock of the replica's shard is held.
 func (s *Store) arrives(r *replica) bool {
 	_, moves := s.moves.Load(r.id)
-	c := r.saved.Load()
-	return moves || c != nil && c.v.err() == nil
+	c, onto := r.saved.Load(), r.onto.Load()
+	return moves || c != nil && c.v.err() == nil || onto != nil && onto.err() == nil
 }
 
 // copies reports whether a replica is what was copied, and nobody is about to change it. r.io is held.
@@ -337,6 +337,9 @@ func (c *moved) size() int64 { return c.b.Length + sumsSize(c.b.Length) }
 func (c *moved) name() error {
 	v, b := c.v, c.b
 	return v.commit(&commit{dir: v.dirOf(b.ID), rename: func() error {
+		if err := v.dropStray(b.ID); err != nil {
+			return err
+		}
 		if err := v.fs.Rename(v.movingPath(b, movingData), v.dataPath(b.ID)); err != nil {
 			return err
 		}

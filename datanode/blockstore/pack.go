@@ -534,6 +534,9 @@ func (v *volume) writeFiles(id metadata.BlockID, gen metadata.Generation, suf su
 // createFiles makes empty files in the block's directory, which exists. Errors are checked.
 func (v *volume) createFiles(id metadata.BlockID, gen metadata.Generation, suf suffix, sum datanode.Checksum) (d, m vfs.File, err error) {
 	const flag = os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	if err = v.dropStray(id); err != nil {
+		return nil, nil, err
+	}
 	if d, err = v.fs.OpenFile(v.dataPath(id), flag, 0o600); err != nil {
 		return nil, nil, v.check(err)
 	}

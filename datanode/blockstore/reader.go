@@ -321,9 +321,9 @@ func (rd *reader) changedLocked() bool {
 
 var errMeanwhile = metadata.Errorf(metadata.ErrRetriable, "the replica changed while it was read")
 
-// corruptLocked marks the replica, and announces it unless that was done before. r.mu is held.
+// corruptLocked marks the replica, and announces it unless that was done before. One on a volume that has failed is not corrupt but gone, and the block may have another one here. r.mu is held.
 func (s *Store) corruptLocked(r *replica) {
-	if r.bad || r.gone {
+	if r.bad || r.gone || r.vol.failed.Load() != nil {
 		return
 	}
 	r.bad = true
@@ -338,9 +338,16 @@ func (s *Store) markCorrupt(r *replica) {
 	s.corruptLocked(r)
 }
 
-// Corrupt lists the replicas that were found corrupt and are still here; they are announced again with a full report.
+// Corrupt lists the replicas that were found corrupt and are still here.
 func (s *Store) Corrupt() []datanode.Replica {
 	var out []datanode.Replica
+	s.EachCorrupt(func(r datanode.Replica) { out = append(out, r) })
+	return out
+}
+
+// EachCorrupt calls tell for each replica that was found corrupt and is still here; they are announced again with a full report. What is announced of the block later, as that a copy has taken the
+// replica's place, comes behind: tell is called with the lock of the replica, must be quick and must not call the store.
+func (s *Store) EachCorrupt(tell func(datanode.Replica)) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.RLock()
@@ -354,12 +361,11 @@ func (s *Store) Corrupt() []datanode.Replica {
 				continue
 			}
 			if r.bad && !r.gone {
-				out = append(out, r.viewLocked())
+				tell(r.viewLocked())
 			}
 			r.mu.Unlock()
 		}
 	}
-	return out
 }
 
 // Confirm implements datanode.BlockStore. It opens the replica: what lost its file behind the store's back is found out so.
@@ -408,7 +414,7 @@ func (s *Store) Verify(ctx context.Context, id metadata.BlockID, o datanode.Veri
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gone || r.gen != rd.view.Block.Generation {
+	if r.gone || r.gen != rd.view.Block.Generation || r.vol.failed.Load() != nil { // as in corruptLocked
 		return nil
 	}
 	healed := r.bad && r.length == rd.view.Visible

@@ -33,7 +33,7 @@ type replica struct {
 	// Of a replica in memory: its copy on a disk, changed by who holds io, and whether it was read lately.
 	saved atomic.Pointer[moved]
 	read  atomic.Bool
-	// onto is the disk that it is leaving memory for.
+	// onto is the disk that it is leaving memory for; set with the lock of the shard as well.
 	onto atomic.Pointer[volume]
 }
 

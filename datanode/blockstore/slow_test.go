@@ -162,6 +162,28 @@ func TestADiskThatAnswersAgainComesBack(t *testing.T) {
 	}
 }
 
+// A volume that was given up is not opened anew, whoever asks for it, before the calls of its disk have come back: what they do then would be done to the new one's replicas.
+func TestAVolumeIsNotOpenedAnewWhileCallsAreUnderWay(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 24))
+	h := open(t, disk, "/a", "/b")
+	h.put(1, 7, pattern(100_000))
+	v := h.get(1).vol
+	v.endWait = 50 * time.Millisecond
+	stuck, free := hang(t, disk, "remove", v.dataPath(1))
+	done := make(chan error, 1)
+	go func() { done <- h.Delete(block(1, 7, 0)) }()
+	<-stuck
+	h.ticks(hangTicks)
+	if v.err() == nil {
+		t.Fatal("the volume works")
+	}
+	wantKind(t, h.Add(VolumeConfig{Path: v.path}), metadata.ErrIO)
+	free()
+	<-done
+	check(t, h.Add(VolumeConfig{Path: v.path}))
+	h.settled()
+}
+
 // How long a volume has to wait until it is opened anew doubles each time that it is given up soon after, and begins anew when it was well for long.
 func TestPatienceWithADiskComesBack(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))

@@ -32,6 +32,9 @@ func (s *Store) add(c VolumeConfig) error {
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
 	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
+		if !others[at].ended(others[at].endWait) { // they may change what is found
+			return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given up are still under way", path)
+		}
 		if others[at].inMemory() {
 			s.persist(context.Background(), others[at]) // what was saved of it is here
 		}
@@ -220,6 +223,7 @@ func (s *Store) admitLate(r *replica) error {
 				return r.discard()
 			}
 			s.log.Warn("block is here twice, one replica is left alone until the next start", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
+			r.vol.leaveAlone(r)
 			return nil
 		}
 		sh.mu.Lock()
@@ -230,6 +234,12 @@ func (s *Store) admitLate(r *replica) error {
 		if sh.replicas[r.id] != old || sh.resting.find(r.id) >= 0 {
 			sh.mu.Unlock()
 			continue
+		}
+		if old != nil && s.arrives(old) { // from a volume that has failed: that one is the block's replica, as if it were there already
+			sh.mu.Unlock()
+			s.log.Warn("block is here twice, one replica is left alone until the next start", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
+			r.vol.leaveAlone(r)
+			return nil
 		}
 		size := r.length + sumsSize(r.length)
 		s.enterLocked(sh, r) // from here on it is everybody's

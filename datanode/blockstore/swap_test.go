@@ -370,3 +370,122 @@ func TestReplicasLeaveAPackWhileItIsLookedThrough(t *testing.T) {
 	}
 	check(t, h.Shutdown())
 }
+
+// A reader of a volume that has failed is on the way through its replica while the block has got another one of the same generation, and the volume another owner: nothing is announced of what it finds.
+func TestNoVerdictOnAVolumeThatHasFailed(t *testing.T) {
+	disk := mem.New(1 << 26)
+	h := open(t, disk, "/a", "/b")
+	data := pattern(100_000)
+	h.put(1, 7, data)
+	old := h.get(1)
+	intact := must[datanode.Reader](t)(h.Store.Open(block(1, 7, 0))).(*reader)
+	cut := must[datanode.Reader](t)(h.Store.Open(block(1, 7, 0))).(*reader)
+	name := old.vol.dataPath(1)
+	old.vol.fail(errors.New("broken"))
+	h.put(1, 7, data)
+	f := must[vfs.File](t)(disk.OpenFile(name, os.O_RDWR, 0))
+	must[int](t)(f.WriteAt([]byte("other"), 0))
+	if err := intact.verify(t.Context(), nil); err == nil {
+		t.Error("it matches")
+	}
+	check(t, f.Truncate(1000))
+	check(t, f.Close())
+	if err := cut.verify(t.Context(), nil); err == nil {
+		t.Error("its sizes fit")
+	}
+	if got := h.kinds(1); got != "RECEIVING RECEIVED RECEIVING RECEIVED" {
+		t.Error(got)
+	}
+	check(t, intact.Close())
+	check(t, cut.Close())
+	h.wantContent(1, data)
+}
+
+// What is found on a volume that comes does not take the place of a replica that is on its way from a volume that has failed.
+func TestVolumeThatComesLeavesAloneWhatArrives(t *testing.T) {
+	h := open(t, mem.New(1<<26), "/v", "/w", "/ram")
+	h.all()[0].slow.Store(true) // so that the copies are on the other one
+	h.lazy(1, pattern(50_000))
+	h.persist(t.Context(), h.ram())
+	h.all()[0].slow.Store(false)
+	saved := h.get(1).saved.Load()
+	if saved == nil || saved.v.path != "/w" {
+		t.Fatal("it is not saved where it is to be")
+	}
+	v := h.all()[0]
+	check(t, v.ensureDir(1))
+	d, m, err := v.writeFiles(1, 6, sufMeta, sumsOf(pattern(40_000)), pattern(40_000)) // an old replica
+	check(t, err)
+	check(t, errors.Join(d.Close(), m.Close()))
+	check(t, h.Remove("/v"))
+	h.ram().fail(errors.New("broken"))
+	check(t, h.Add(VolumeConfig{Path: "/v"}))
+	h.persist(t.Context(), h.ram())
+	h.wantContent(1, pattern(50_000))
+	if r := must2(h.Replica(1)); r.Block.Generation != 7 {
+		t.Error(r)
+	}
+	check(t, h.Shutdown())
+}
+
+// A replica of a volume that comes is left alone, because somebody writes the block elsewhere. When the block gets another one on that volume later, under the same name of the data, what was left alone
+// is not taken for a replica with the data of the other one, whatever becomes of that.
+func TestWhatWasLeftAloneHasNoOtherData(t *testing.T) {
+	broken := errors.New("broken")
+	for name, another := range map[string]func(h *harness, disk *faulty.FS){
+		"of an older generation": func(h *harness, _ *faulty.FS) { h.put(1, 5, pattern(40_100)) },
+		"removed in part": func(h *harness, disk *faulty.FS) {
+			h.put(1, 9, pattern(40_100))
+			disk.Set(faulty.Nth(2, "remove", h.all()[1].dataPath(1), false, broken)) // the data; the checksums are gone
+			if err := h.Delete(block(1, 9, 0)); err == nil {
+				h.t.Error("it was removed")
+			}
+			disk.Set(nil)
+		},
+		"moved in part": func(h *harness, disk *faulty.FS) {
+			h.all()[0].slow.Store(false)
+			h.all()[1].slow.Store(true)
+			h.put(1, 9, pattern(40_100))
+			disk.Set(faulty.Nth(1, "rename", h.all()[1].sumsPath(1, 9, sufMeta), false, broken))
+			if err := h.MoveTo(t.Context(), block(1, 9, 0), h.all()[1].id.Storage, nil); err == nil {
+				h.t.Error("it was moved")
+			}
+			disk.Set(nil)
+			check(h.t, h.Delete(block(1, 9, 0)))
+		},
+		"moved": func(h *harness, _ *faulty.FS) {
+			h.all()[0].slow.Store(false)
+			h.all()[1].slow.Store(true)
+			h.put(1, 5, pattern(40_100))
+			check(h.t, h.MoveTo(t.Context(), block(1, 5, 0), h.all()[1].id.Storage, nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := faulty.New(mem.New(1 << 26))
+			h := open(t, disk, "/a", "/b")
+			h.put(1, 7, pattern(40_000))
+			path := h.get(1).vol.path
+			check(t, h.Remove(path))
+			w := must[datanode.Writer](t)(h.Create(block(1, 8, 0), datanode.CreateOptions{}))
+			check(t, w.Write(0, pattern(50_000), nil))
+			check(t, h.Add(VolumeConfig{Path: path}))
+			check(t, w.Close())
+			check(t, h.Delete(block(1, 8, 0)))
+			h.all()[0].slow.Store(true) // the next one is on the volume that has come
+			another(h, disk)
+			h.all()[0].slow.Store(false)
+			if h.all()[1].err() == nil {
+				check(t, h.Remove(path))
+			}
+			check(t, h.Add(VolumeConfig{Path: path}))
+			if r, there := h.Replica(1); there {
+				check(t, h.CheckSizes(1))
+				check(t, h.Verify(t.Context(), 1, datanode.VerifyOptions{}))
+				h.wantContent(1, pattern(int(r.Block.Length)))
+			}
+			if got := h.kinds(1); strings.Contains(got, "CORRUPT") {
+				t.Error(got)
+			}
+		})
+	}
+}

@@ -120,6 +120,24 @@ func TestACopyTakesThePlaceOfADamagedReplica(t *testing.T) {
 	}
 }
 
+// What is told of damaged replicas once more is told before a copy takes the place of one, or of the copy not at all: the copy has the same generation.
+func TestDamageIsToldAgainBeforeACopyIs(t *testing.T) {
+	h := open(t, mem.New(8<<20))
+	h.put(7, 1, pattern(40_000))
+	r := h.get(7)
+	h.markCorrupt(r)
+	n := 0
+	h.EachCorrupt(func(got datanode.Replica) {
+		n++
+		if got.Block != block(7, 1, 40_000) || r.mu.TryLock() {
+			t.Errorf("%v may be gone while it is told", got)
+		}
+	})
+	if n != 1 {
+		t.Errorf("%d were told", n)
+	}
+}
+
 // A replica that was announced as corrupt and is read without a fault again is announced as intact. One whose files have
 // another length is found without reading it.
 func TestVerdictsAreRevisedAndSizesCompared(t *testing.T) {

@@ -67,6 +67,8 @@ type volume struct {
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
+	// strays are the checksum files of replicas that were left alone (Store.admitLate), by block.
+	strays map[metadata.BlockID]string
 
 	packMu  sync.Mutex
 	pack    *pack  // that records are appended to, nil before the first
@@ -200,6 +202,39 @@ func (v *volume) ensureDir(id metadata.BlockID) error {
 		return v.check(err)
 	}
 	v.dirs[dir] = true
+	return nil
+}
+
+// leaveAlone notes that a replica that was found on the volume is none that anybody knows.
+func (v *volume) leaveAlone(r *replica) {
+	if r.packed != nil { // a record has its data with it
+		return
+	}
+	v.dirMu.Lock()
+	defer v.dirMu.Unlock()
+	if v.strays == nil {
+		v.strays = map[metadata.BlockID]string{}
+	}
+	v.strays[r.id] = r.sumsPath()
+}
+
+// dropStray removes the checksum file of what was left alone of a block, durably, before other data gets the name of its data: no start may take the one for that of the other.
+func (v *volume) dropStray(id metadata.BlockID) error {
+	v.dirMu.Lock()
+	stray := v.strays[id]
+	v.dirMu.Unlock()
+	if stray == "" {
+		return nil
+	}
+	if err := removeFile(v.fs, stray); err != nil {
+		return v.check(err)
+	}
+	if err := v.checkSync(v.fs.SyncDir(v.dirOf(id))); err != nil {
+		return err
+	}
+	v.dirMu.Lock()
+	defer v.dirMu.Unlock()
+	delete(v.strays, id)
 	return nil
 }
 

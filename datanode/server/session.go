@@ -434,9 +434,9 @@ func (n *session) reportAll(ctx context.Context) error {
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return err
 	}
-	for _, r := range n.store.Corrupt() {
+	n.store.EachCorrupt(func(r datanode.Replica) {
 		n.enqueue(wireChange(datanode.Change{Kind: datanode.Corrupt, Block: r.Block, Volume: r.Volume}))
-	}
+	})
 	for _, b := range n.memory.Held() {
 		n.enqueue(wireChange(datanode.Change{Kind: datanode.Cached, Block: b}))
 		if !n.memory.Has(b.ID) { // it has left, and that was told before

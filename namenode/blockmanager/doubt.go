@@ -178,9 +178,9 @@ func (m *Manager) Suspect(now time.Time, id namenode.NodeID, blk metadata.Block,
 }
 
 // damaged takes a datanode's own verdict that its replica is damaged.
-func (m *Manager) damaged(now time.Time, n *node, blk metadata.Block) {
+func (m *Manager) damaged(now time.Time, n *node, on namenode.VolumeID, blk metadata.Block) {
 	b := m.blocks.get(blk.ID)
-	if b == nil {
+	if b == nil || !m.liesOn(n, on, b) {
 		return
 	}
 	delete(n.verify, blk.ID)
@@ -212,10 +212,16 @@ func (m *Manager) damaged(now time.Time, n *node, blk metadata.Block) {
 	m.update(blk.ID, b)
 }
 
+// liesOn reports whether a node's replica of a block is on a volume, or nobody says on which. A verdict on one that was on another volume, perhaps of the same generation, says nothing of the one that is there now.
+func (m *Manager) liesOn(n *node, on namenode.VolumeID, b *block) bool {
+	is := func(p place) bool { return m.volumes[p].node == n && m.volumes[p].id == on }
+	return on == "" || slices.ContainsFunc(b.good, is) || slices.ContainsFunc(b.odds(), func(o odd) bool { return is(o.at) })
+}
+
 // verified takes a datanode's word that it has read its replica as a whole and found it intact.
-func (m *Manager) verified(now time.Time, n *node, blk metadata.Block) {
+func (m *Manager) verified(now time.Time, n *node, on namenode.VolumeID, blk metadata.Block) {
 	b := m.blocks.get(blk.ID)
-	if b == nil {
+	if b == nil || !m.liesOn(n, on, b) {
 		return
 	}
 	delete(n.verify, blk.ID)

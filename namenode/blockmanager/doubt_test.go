@@ -50,3 +50,32 @@ func TestSuspicionHasALimitPerUser(t *testing.T) {
 		t.Errorf("%d suspects are left, by %v", m.suspected, m.words)
 	}
 }
+
+// A datanode's verdict is on the replica of one of its volumes. What comes late, when that volume has failed and a copy of the same generation lies on another one, says nothing of the copy.
+func TestAVerdictIsOnOneVolume(t *testing.T) {
+	m, now := New(Config{}), time.Unix(1e9, 0)
+	m.Register(now, namenode.Node{ID: "a", IP: "a"}, []namenode.Volume{{ID: "a1"}, {ID: "a2"}}, 1)
+	m.Lead(now, 1)
+	b := metadata.Block{ID: 1, Generation: 7, Length: 1}
+	m.Put(now, Block{Block: b, Replication: 1})
+	m.Report(now, "a", 1, "a1", []namenode.Replica{{Block: b, State: namenode.Finalized}}, true)
+	say := func(kind namenode.ChangeKind, on namenode.VolumeID) {
+		m.Changes(now, "a", []namenode.Change{{Kind: kind, Block: b, Volume: on}})
+	}
+	m.Beat(now, "a", []namenode.Volume{{ID: "a1", Failed: true}, {ID: "a2"}}, 0)
+	say(namenode.Received, "a2")
+	say(namenode.Corrupt, "a1")
+	if r, _ := m.Describe(b.ID); r.Readable != 1 || r.Corrupt != 0 {
+		t.Errorf("the copy: %+v", r)
+	}
+	say(namenode.Corrupt, "a2")
+	say(namenode.Verified, "a1")
+	if r, _ := m.Describe(b.ID); r.Readable != 0 || r.Corrupt != 1 {
+		t.Errorf("the copy, when it is damaged: %+v", r)
+	}
+	say(namenode.Verified, "a2")
+	if r, _ := m.Describe(b.ID); r.Readable != 1 || r.Corrupt != 0 {
+		t.Errorf("the copy, when it was intact: %+v", r)
+	}
+	m.check(t)
+}

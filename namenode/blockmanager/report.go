@@ -187,9 +187,9 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 			}
 			n.remember(now, c.Block.ID, false)
 		case namenode.Corrupt:
-			m.damaged(now, n, c.Block)
+			m.damaged(now, n, c.Volume, c.Block)
 		case namenode.Verified:
-			m.verified(now, n, c.Block)
+			m.verified(now, n, c.Volume, c.Block)
 		case namenode.Cached:
 			m.entered(n, c.Block)
 		case namenode.Uncached:
