@@ -34,8 +34,14 @@ func (s *Store) open(path string) (_ databases, err error) {
 	there := has(filepath.Join(path, badger.ManifestFilename))
 	apart := classes(s.opt.Apart)
 	if there {
-		if apart, err = classesIn(path); err != nil {
+		var named bool
+		if apart, named, err = classesIn(path); err != nil {
 			return nil, err
+		}
+		if !named && !s.readOnly { // from here on it is known what is lost
+			if err := errors.Join(writeSynced(filepath.Join(path, apartFile), apart), syncDir(path)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	db := make(databases, 1)
@@ -58,9 +64,12 @@ func (s *Store) open(path string) (_ databases, err error) {
 		}
 		db = append(db, database{class, d})
 	}
-	if !there && len(db) > 1 {
+	if !there {
 		if db[1:].last() > 0 {
 			return nil, errLost(path)
+		}
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, err
 		}
 		if err := writeSynced(filepath.Join(path, apartFile), apart); err != nil {
 			return nil, err
@@ -98,25 +107,35 @@ func classes(apart string) []byte {
 // apartFile has the classes that are apart in a content: it may be older than what Options.Apart says.
 const apartFile = "APART"
 
-// classesIn are the classes that are apart in a content that is there: those of the file, or, where there is none, all that have a database.
-func classesIn(path string) ([]byte, error) {
-	apart, err := os.ReadFile(filepath.Join(path, apartFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		names, err := os.ReadDir(path) // in their order
-		for _, n := range names {
-			if len(n.Name()) == 1 && has(filepath.Join(path, n.Name(), badger.ManifestFilename)) {
-				apart = append(apart, n.Name()...)
-			}
+// classesIn are the classes that are apart in a content that is there: those of the file, which all others that have a folder contradict, or, where there is none, all that have
+// one. One that has no file was opened last by a program that did not write it.
+func classesIn(path string) (apart []byte, named bool, err error) {
+	names, err := os.ReadDir(path) // in their order
+	if err != nil {
+		return nil, false, err
+	}
+	var folders []byte
+	for _, n := range names {
+		if len(n.Name()) == 1 && n.IsDir() {
+			folders = append(folders, n.Name()...)
 		}
-		return apart, err
+	}
+	apart, err = os.ReadFile(filepath.Join(path, apartFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return folders, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if len(apart) > mostApart || !bytes.Equal(apart, classes(string(apart))) || bytes.ContainsFunc(apart, func(c rune) bool { return c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
-		return nil, fmt.Errorf("%s does not have letters and digits in their order: %q", filepath.Join(path, apartFile), apart[:min(len(apart), 64)])
+		return nil, false, fmt.Errorf("%s does not have letters and digits in their order: %q", filepath.Join(path, apartFile), apart[:min(len(apart), 64)])
 	}
-	return apart, nil
+	for _, class := range folders {
+		if !bytes.Contains(apart, []byte{class}) {
+			return nil, false, fmt.Errorf("%s does not name class %c, which has a folder", filepath.Join(path, apartFile), class)
+		}
+	}
+	return apart, true, nil
 }
 
 // mostApart is how many classes may be apart.

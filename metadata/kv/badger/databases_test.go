@@ -211,6 +211,9 @@ func TestContentKeepsItsClassesApart(t *testing.T) {
 					}
 				}
 				s = openApart(t, dir, "bc")
+				if named, err := os.ReadFile(filepath.Join(dir, "data", "APART")); err != nil || string(named) != made {
+					t.Errorf("APART has %q, %v", named, err)
+				}
 				put(t, s, 2, "c", "2")
 				for key, want := range map[string]string{"b": "1", "c": "2"} {
 					if got := get(t, s, key); got != want {
@@ -241,17 +244,21 @@ func TestContentKeepsItsClassesApart(t *testing.T) {
 
 // The file that names the classes is damaged: nobody knows what is missing.
 func TestDamagedNamesOfClasses(t *testing.T) {
-	for _, names := range []string{"ba", "bb", "b/", "b\x80", strings.Repeat("b", 1<<20)} {
+	for _, names := range []string{"ba", "bb", "b/", "b\x80", strings.Repeat("b", 1<<20), "", "c"} {
 		dir := filled(t)
 		if err := os.WriteFile(filepath.Join(dir, "data", "APART"), []byte(names), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := badger.Read(dir); err == nil || !strings.Contains(err.Error(), "does not have letters and digits in their order") || len(err.Error()) > 1000 {
-			t.Error(err)
+		want := "does not have letters and digits in their order"
+		if len(names) < 2 {
+			want = "does not name class b"
+		}
+		if _, err := badger.Read(dir); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 1000 {
+			t.Errorf("%.10q: %v", names, err)
 		}
 		s := openApart(t, dir, "b")
 		if got := get(t, s, "a"); !strings.Contains(got, "not found") {
-			t.Errorf("%q: a is %q", names[:2], got)
+			t.Errorf("%.10q: a is %q", names, got)
 		}
 	}
 }

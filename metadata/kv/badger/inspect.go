@@ -59,7 +59,7 @@ func Read(dir string) (_ *Reading, err error) {
 	if r.temp, err = os.MkdirTemp("", "hops-inspect-"); err != nil {
 		return nil, err
 	}
-	apart, err := classesIn(data)
+	apart, _, err := classesIn(data)
 	if err != nil {
 		return nil, err
 	}
