@@ -417,7 +417,7 @@ func (g *page) read(v *checkpointView, after string, most, room int) error {
 	g.names, g.nodes = g.names[:0], g.nodes[:0]
 	var bad error
 	prefix := appendID(nil, classEntry, uint64(g.dir))
-	err := v.eachEntry(prefix, append(appendID(nil, classEntry, uint64(g.dir)), after...), func(key, value []byte) bool {
+	err := v.eachEntry(prefix, append(appendID(nil, classEntry, uint64(g.dir)), after...), most+1, func(key, value []byte) bool {
 		name := string(key[len(prefix):])
 		if name == after && after != "" {
 			return true

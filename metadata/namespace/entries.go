@@ -73,25 +73,25 @@ func (v *checkpointView) entry(key []byte) ([]byte, error) {
 }
 
 // eachEntry calls fn for the entries whose keys begin with prefix and are not below from, files and directories in the order of their keys, until
-// it returns false. Key and value are good during the call.
+// it returns false, which is after about want of them. Key and value are good during the call.
 //
 // Errors: those of the store; ErrCorrupt for a name that is both.
-func (v *checkpointView) eachEntry(prefix, from []byte, fn func(key, value []byte) bool) error {
-	return eachEntry(v.View, v.apart, prefix, from, fn)
+func (v *checkpointView) eachEntry(prefix, from []byte, want int, fn func(key, value []byte) bool) error {
+	return eachEntry(v.View, v.apart, prefix, from, want, fn)
 }
 
-// So many directories are read before the files between them: at first, and at most, in number and in bytes.
+// So many directories are read at a time before the files between them, at most, in number and in bytes.
 const (
-	fewDirectories   = 32
 	mostDirectories  = 1024
 	directoriesBytes = 256 << 10
 )
 
-func eachEntry(v kv.View, apart bool, prefix, from []byte, fn func(key, value []byte) bool) error {
+func eachEntry(v kv.View, apart bool, prefix, from []byte, want int, fn func(key, value []byte) bool) error {
 	if !apart {
 		return v.Scan(prefix, from, fn)
 	}
-	for most := fewDirectories; ; most = min(4*most, mostDirectories) {
+	most := min(max(want, 1), mostDirectories)
+	for {
 		directories, more, err := someDirectories(v, prefix, from, most)
 		if err != nil {
 			return err

@@ -75,7 +75,7 @@ func TestEntriesOfBothClasses(t *testing.T) {
 				}
 			}
 			var got []string
-			if err := v.eachEntry(prefix, from, func(key, value []byte) bool {
+			if err := v.eachEntry(prefix, from, 1+r.IntN(2*most), func(key, value []byte) bool {
 				if !bytes.HasPrefix(value, key) {
 					t.Fatalf("%x has %x", key, value)
 				}
@@ -120,7 +120,7 @@ func TestNameOfFileAndDirectory(t *testing.T) {
 	v := store.View(1)
 	defer v.Close()
 	told := 0
-	if err := eachEntry(v, true, []byte{classEntry}, nil, func(_, _ []byte) bool { told++; return true }); !errors.Is(err, metadata.ErrCorrupt) || told != 1 {
+	if err := eachEntry(v, true, []byte{classEntry}, nil, 5, func(_, _ []byte) bool { told++; return true }); !errors.Is(err, metadata.ErrCorrupt) || told != 1 {
 		t.Errorf("%d entries, %v", told, err)
 	}
 }

@@ -237,7 +237,7 @@ func (n *inode) mustBeComplete() error {
 func (ns *Namespace) loadSome(dir *inode, from string, most int) (upTo string, err error) {
 	var bad error
 	prefix := appendID(nil, classEntry, uint64(dir.id))
-	err = ns.view.eachEntry(prefix, append(appendID(nil, classEntry, uint64(dir.id)), from...), func(key, value []byte) bool {
+	err = ns.view.eachEntry(prefix, append(appendID(nil, classEntry, uint64(dir.id)), from...), most, func(key, value []byte) bool {
 		if ns.deletedKey(key) {
 			return true
 		}

@@ -74,7 +74,7 @@ func (p *Picture) Read(after []byte, most int, visit func(*Pictured) error) (nex
 func (p *Picture) scan(view kv.View, after []byte, most int, visit func(*Pictured) error) (next []byte, err error) {
 	var last []byte
 	var record logpb.INode
-	bad := eachEntry(view, p.apart, []byte{classEntry}, after, func(key, value []byte) bool {
+	bad := eachEntry(view, p.apart, []byte{classEntry}, after, most, func(key, value []byte) bool {
 		if string(key) == string(after) {
 			return true
 		}

@@ -824,7 +824,7 @@ func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) 
 		}
 	}
 	var bad error
-	err := ns.view.eachEntry([]byte{classEntry}, nil, func(key, value []byte) bool {
+	err := ns.view.eachEntry([]byte{classEntry}, nil, mostDirectories, func(key, value []byte) bool {
 		parent, name, ok := splitEntry(key[1:])
 		if !ok {
 			bad = corrupt("key %x", key)

@@ -289,7 +289,7 @@ func (ns *Namespace) entriesNow(dir metadata.INodeID, after string, most int) (e
 		prefix := appendID(nil, classEntry, uint64(dir))
 		var bad error
 		stored := 0
-		err = ns.view.eachEntry(prefix, append(bytes.Clone(prefix), after...), func(key, value []byte) bool {
+		err = ns.view.eachEntry(prefix, append(bytes.Clone(prefix), after...), most+1, func(key, value []byte) bool {
 			name := string(key[len(prefix):])
 			if name == after || ns.deleted(string(key)) {
 				return true
