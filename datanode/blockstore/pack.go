@@ -142,8 +142,12 @@ func (p *pack) decodeRecord(b []byte) (record, bool) {
 // recordBuffers hold whole records.
 var recordBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, recordMax)) }}
 
-// addRecord appends a record in state R: it survives the end of the process. Its slot is not synced.
+// addRecord appends a record in state R: it survives the end of the process. Its slot is not synced. What was left alone of the block goes before that:
+// the next start would take its files for what has left the pack.
 func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, data []byte) (*slot, error) {
+	if err := v.dropStray(id); err != nil {
+		return nil, err
+	}
 	v.packMu.Lock()
 	defer v.packMu.Unlock()
 	if v.pack != nil && v.pack.end >= v.packSize {

@@ -433,7 +433,9 @@ func TestVolumeThatComesLeavesAloneWhatArrives(t *testing.T) {
 func TestWhatWasLeftAloneHasNoOtherData(t *testing.T) {
 	broken := errors.New("broken")
 	for name, another := range map[string]func(h *harness, disk *faulty.FS){
-		"of an older generation": func(h *harness, _ *faulty.FS) { h.put(1, 5, pattern(40_100)) },
+		"of an older generation":        func(h *harness, _ *faulty.FS) { h.put(1, 5, pattern(40_100)) },
+		"small, of an older generation": func(h *harness, _ *faulty.FS) { h.put(1, 5, pattern(100)) },
+		"small, of the same generation": func(h *harness, _ *faulty.FS) { h.put(1, 7, pattern(100)) },
 		"removed in part": func(h *harness, disk *faulty.FS) {
 			h.put(1, 9, pattern(40_100))
 			disk.Set(faulty.Nth(2, "remove", h.all()[1].dataPath(1), false, broken)) // the data; the checksums are gone
@@ -473,12 +475,17 @@ func TestWhatWasLeftAloneHasNoOtherData(t *testing.T) {
 			check(t, h.Delete(block(1, 8, 0)))
 			h.all()[0].slow.Store(true) // the next one is on the volume that has come
 			another(h, disk)
+			before, had := h.Replica(1)
 			h.all()[0].slow.Store(false)
 			if h.all()[1].err() == nil {
 				check(t, h.Remove(path))
 			}
 			check(t, h.Add(VolumeConfig{Path: path}))
-			if r, there := h.Replica(1); there {
+			r, there := h.Replica(1)
+			if had && (!there || r.Block != before.Block) {
+				t.Errorf("the replica is %v (%t), it was %v", r.Block, there, before.Block)
+			}
+			if there {
 				check(t, h.CheckSizes(1))
 				check(t, h.Verify(t.Context(), 1, datanode.VerifyOptions{}))
 				h.wantContent(1, pattern(int(r.Block.Length)))

@@ -218,7 +218,7 @@ func (v *volume) leaveAlone(r *replica) {
 	v.strays[r.id] = r.sumsPath()
 }
 
-// dropStray removes the checksum file of what was left alone of a block, durably, before other data gets the name of its data: no start may take the one for that of the other.
+// dropStray removes the checksum file of what was left alone of a block, durably, before other data gets the name of its data, or a record of the block is written: no start may take the one for that of the other, or the record for what has left its pack.
 func (v *volume) dropStray(id metadata.BlockID) error {
 	v.dirMu.Lock()
 	stray := v.strays[id]

@@ -93,6 +93,53 @@ func TestAHungDiskHoldsUpNobodyElsesReport(t *testing.T) {
 	})
 }
 
+// A namenode hears that a full report begins before anything is listed, however long that takes: what it is told of since then counts.
+func TestAReportBeginsBeforeItIsListed(t *testing.T) {
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	disk := &stuckFS{FS: mem.New(1 << 26), stuck: make(chan struct{}, 1), freed: make(chan struct{}), under: "/a"}
+	d, _ := runDatanode(t, Config{
+		Volumes: []Volume{{Path: "/a"}}, Reserve: -1, FS: disk,
+		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t), DiskTimeout: time.Hour,
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	var lost sync.WaitGroup
+	free := sync.OnceFunc(func() {
+		disk.hangs.Store(false)
+		close(disk.freed)
+		lost.Wait()
+	})
+	t.Cleanup(free)
+	waitReady(t, d)
+	w, err := d.store.Create(metadata.Block{ID: 1, Generation: 1}, datanode.CreateOptions{})
+	check(t, err)
+	check(t, w.Write(0, make([]byte, 100_000), nil)) // files of its own
+	disk.hangs.Store(true)
+	lost.Go(func() { _, _ = w.Finalize() })
+	<-disk.stuck
+	n.mu.Lock()
+	begun, full := n.begun, n.full
+	n.mu.Unlock()
+	d.all()[0].reportNow()
+	within(t, "the report begins", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.begun > begun
+	})
+	n.mu.Lock()
+	if n.full != full {
+		t.Error("the report has ended without what is on the disk that hangs")
+	}
+	n.mu.Unlock()
+	free()
+	within(t, "the report ends", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.full > full
+	})
+}
+
 // A volume that was given up because its disk did not answer is taken back when it does, and the namenode hears what is there.
 func TestAVolumeIsTakenBackWhenItsDiskAnswers(t *testing.T) {
 	credentials := securitytest.Credentials(t)

@@ -74,7 +74,8 @@ type fakeNamenode struct {
 	named     map[int64]bool                   // blocks of full reports, also of those that have not ended
 	changes   []string                         // "uuid KIND blk"
 	commits   []*pb.CommitBlockSynchronizationRequest
-	full      int
+	begun     int // full reports
+	full      int // those that have ended
 	streams   map[string]chan *pb.Orders
 	lastKey   int32               // the newest key of block tokens
 	hidden    string              // a datanode that is not told of
@@ -221,12 +222,15 @@ func (n *fakeNamenode) order(d *Server, o *pb.Orders) {
 
 func (n *fakeNamenode) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb.BlockReportResponse]) error {
 	got := map[int64]*pb.Replica{}
-	for {
+	for first := true; ; first = false {
 		m, err := g.Recv()
 		if err != nil {
 			return err
 		}
 		n.mu.Lock()
+		if first {
+			n.begun++
+		}
 		for _, r := range m.Replicas {
 			got[r.Block.Id] = r
 			n.named[r.Block.Id] = true

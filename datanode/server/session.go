@@ -418,11 +418,14 @@ func (n *session) reportAll(ctx context.Context) error {
 		return err
 	}
 	id := rand.Uint64()
-	var sendErr error
-	for chunk := range n.chunks(ctx) {
-		chunk.DatanodeUuid, chunk.ReportId = n.id.Uuid, id
-		if sendErr = stream.Send(chunk); sendErr != nil {
-			break // CloseAndRecv tells why
+	// The report begins before anything is listed, which may take long: what is told from here on is later than what it lists.
+	sendErr := stream.Send(&pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id})
+	if sendErr == nil {
+		for chunk := range n.chunks(ctx) {
+			chunk.DatanodeUuid, chunk.ReportId = n.id.Uuid, id
+			if sendErr = stream.Send(chunk); sendErr != nil {
+				break // CloseAndRecv tells why
+			}
 		}
 	}
 	if ctx.Err() != nil {

@@ -79,3 +79,39 @@ func TestAVerdictIsOnOneVolume(t *testing.T) {
 	}
 	m.check(t)
 }
+
+// A replica that was moved while a full report came in, and was found damaged where it is now, stays so when the report lists it where it was: what the
+// datanode says of it once more at the end of the report counts.
+func TestAnOldListingDoesNotHealWhatHasMoved(t *testing.T) {
+	m, now := New(Config{}), time.Unix(1e9, 0)
+	m.Register(now, namenode.Node{ID: "a", IP: "a"}, []namenode.Volume{{ID: "a1"}, {ID: "a2"}}, 1)
+	m.Lead(now, 1)
+	b := metadata.Block{ID: 1, Generation: 7, Length: 1}
+	m.Put(now, Block{Block: b, Replication: 1})
+	listed := []namenode.Replica{{Block: b, State: namenode.Finalized}}
+	m.Report(now, "a", 1, "a1", listed, false)
+	m.Report(now, "a", 1, "a2", nil, true)
+	say := func(kind namenode.ChangeKind) {
+		m.Changes(now, "a", []namenode.Change{{Kind: kind, Block: b, Volume: "a2"}})
+	}
+	wantDamaged := func(when string) {
+		t.Helper()
+		if r, _ := m.Describe(b.ID); r.Readable != 0 || r.Corrupt != 1 {
+			t.Errorf("%s: %+v", when, r)
+		}
+		m.check(t)
+	}
+	m.Report(now, "a", 2, "a2", nil, false)
+	say(namenode.Received)
+	say(namenode.Corrupt)
+	wantDamaged("when it was found damaged")
+	m.Report(now, "a", 2, "a1", listed, true)
+	wantDamaged("after the report")
+	say(namenode.Corrupt)
+	wantDamaged("when it was said again")
+	say(namenode.Verified)
+	if r, _ := m.Describe(b.ID); r.Readable != 1 || r.Corrupt != 0 {
+		t.Errorf("when it was intact: %+v", r)
+	}
+	m.check(t)
+}

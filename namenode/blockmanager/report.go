@@ -90,7 +90,8 @@ func (n *node) interrupt() {
 	n.absent = nil
 }
 
-// outdated reports whether a replica is known to have become something later than what a report says of it: of a newer generation, or finished.
+// outdated reports whether a replica is known to have become something later than what a report says of it: of a newer generation, finished, or
+// one on another volume.
 func (m *Manager) outdated(n *node, at place, r namenode.Replica) bool {
 	known := m.orphans[r.Block.ID]
 	if b := m.blocks.peek(r.Block.ID); b != nil {
@@ -103,8 +104,12 @@ func (m *Manager) outdated(n *node, at place, r namenode.Replica) bool {
 		known = b.odds()
 	}
 	i := m.indexOnNode(known, n)
-	return i >= 0 && (r.Block.Generation < known[i].generation ||
-		r.Block.Generation == known[i].generation && r.State != namenode.Finalized && known[i].state == namenode.Finalized)
+	if i < 0 {
+		return false
+	}
+	o := known[i]
+	return r.Block.Generation < o.generation || r.Block.Generation == o.generation && o.at != at ||
+		r.Block.Generation == o.generation && r.State != namenode.Finalized && o.state == namenode.Finalized
 }
 
 func (m *Manager) endReport(now time.Time, n *node) {

@@ -87,6 +87,21 @@ func TestAReportThatARegistrationCutsForgetsNothing(t *testing.T) {
 	m.check(t)
 }
 
+// What is deleted after a report has begun does not come back with its first replicas, however long they take.
+func TestAReportThatBeginsEarlyRevivesNothing(t *testing.T) {
+	m, now := reported(2)
+	now = now.Add(time.Hour)
+	m.Report(now, "dn", 2, "", nil, false)
+	gone := metadata.Block{ID: 1 << 30, Generation: 1, Length: 1}
+	m.Changes(now, "dn", []namenode.Change{{Kind: namenode.Deleted, Volume: "v", Block: gone}})
+	now = now.Add(2 * overlap)
+	fullReport(m, now, 2, 0, 2)
+	if missing := m.Statistics().Missing; missing != 1 || !m.allReported() {
+		t.Errorf("%d are missing, reported: %t", missing, m.allReported())
+	}
+	m.check(t)
+}
+
 // BenchmarkFullReport takes in a full report of a million replicas; worst-ms is the longest of its steps, each of which holds the server's mutex.
 func BenchmarkFullReport(b *testing.B) {
 	const n = 1_000_000
