@@ -3,6 +3,7 @@ package blockstore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -229,4 +230,102 @@ func TestThatAReplicaIsGoneIsToldBeforeTheNextComes(t *testing.T) {
 		t.Errorf("told is %v, want %s", told, want)
 	}
 	check(t, s.Shutdown())
+}
+
+// What another process has locked is known all the same: nobody becomes another datanode because only a new, empty directory is left.
+func TestNoNewDatanodeBesideOneThatRuns(t *testing.T) {
+	for name, c := range map[string]struct{ old, later []string }{
+		"one is locked, a new one is there":  {[]string{"a"}, []string{"a", "c"}},
+		"two are locked, a new one is there": {[]string{"a", "b"}, []string{"a", "b", "c"}},
+		"the new one is first":               {[]string{"a", "b"}, []string{"c", "b", "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			at := func(names []string) (paths []string) {
+				for _, n := range names {
+					paths = append(paths, filepath.Join(dir, n))
+				}
+				return paths
+			}
+			runs := open(t, vfs.OS, at(c.old)...)
+			cfg := Config{FS: vfs.OS, Reserve: -1, Logger: slog.New(slog.DiscardHandler)}
+			for _, path := range at(c.later) {
+				cfg.Volumes = append(cfg.Volumes, VolumeConfig{Path: path})
+			}
+			if s, err := Open(cfg); !errors.Is(err, datanode.ErrVolumeInUse) {
+				t.Errorf("it starts beside: %v", err)
+				if s != nil {
+					t.Errorf("as %s, the other is %s", s.Identity().Datanode, runs.Identity().Datanode)
+					check(t, s.Shutdown())
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "c", versionFile)); err == nil {
+				t.Error("the new directory is a volume")
+			}
+			was := runs.Identity().Datanode
+			check(t, runs.Shutdown())
+			h := open(t, vfs.OS, at(c.later)...)
+			if now := h.Identity().Datanode; now != was {
+				t.Errorf("it is datanode %s, was %s", now, was)
+			}
+			for _, v := range h.Volumes() {
+				if v.Failed != nil {
+					t.Errorf("%+v", v)
+				}
+			}
+			check(t, h.Shutdown())
+		})
+	}
+}
+
+// A volume that is locked, and the directory of another that is not mounted: that directory is not a new volume, as the one that is locked knows.
+func TestADirectoryThatIsNotMountedBesideALockedVolume(t *testing.T) {
+	a, b, _, _ := twoVolumes(t)
+	check(t, os.Rename(b, b+".away"))
+	check(t, os.Mkdir(b, 0o700))
+	lock := must[io.Closer](t)(vfs.OS.Lock(filepath.Join(a, lockFile)))
+	defer lock.Close()
+	cfg := Config{FS: vfs.OS, Reserve: -1, Logger: slog.New(slog.DiscardHandler), Volumes: []VolumeConfig{{Path: a}, {Path: b}}}
+	if _, err := Open(cfg); !errors.Is(err, datanode.ErrVolumeInUse) {
+		t.Errorf("it starts: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(b, versionFile)); err == nil {
+		t.Error("the directory is a volume")
+	}
+}
+
+// A volume that another datanode has is not one that has failed of this one.
+func TestALockedVolumeOfAnotherDatanodeIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	other := open(t, vfs.OS, a)
+	h := open(t, vfs.OS, b)
+	check(t, h.Shutdown())
+	cfg := Config{FS: vfs.OS, Reserve: -1, Logger: slog.New(slog.DiscardHandler), Volumes: []VolumeConfig{{Path: a}, {Path: b}}}
+	if _, err := Open(cfg); !errors.Is(err, datanode.ErrVolumeInUse) {
+		t.Errorf("it starts: %v", err)
+	}
+	check(t, other.Shutdown())
+}
+
+// A directory that is listed by two paths is one volume, and one that has failed by another name.
+func TestADirectoryByTwoPathsIsOneVolume(t *testing.T) {
+	a, b, ids, _ := twoVolumes(t)
+	link := a + ".link"
+	check(t, os.Symlink(a, link))
+	h := open(t, vfs.OS, link, a, b)
+	seen := map[string]bool{}
+	failed := 0
+	for _, v := range h.Volumes() {
+		if seen[v.ID] {
+			t.Errorf("two are called %s", v.ID)
+		}
+		if seen[v.ID] = true; v.Failed != nil {
+			failed++
+		}
+	}
+	if !seen[ids[a]] || !seen[ids[b]] || failed != 1 {
+		t.Errorf("volumes are %+v", h.Volumes())
+	}
+	check(t, h.Shutdown())
 }

@@ -129,3 +129,30 @@ func TestDisksAreAskedSideBySide(t *testing.T) {
 	}
 	check(t, s.Shutdown())
 }
+
+// A disk that does not answer may hold all that this datanode is: a new one that is empty makes no other datanode of it.
+func TestNoNewDatanodeBesideADiskThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := mem.New(1 << 30)
+		h := open(t, disk, "/a")
+		check(t, h.Shutdown())
+		stuck := &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		cfg := Config{
+			FS: stuck, Reserve: -1, DiskTimeout: diskTimeout, Logger: slog.New(slog.DiscardHandler),
+			Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
+		}
+		s, err := Open(cfg)
+		if err == nil || !strings.Contains(err.Error(), "/a") || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("it starts: %v", err)
+			if s != nil {
+				check(t, s.Shutdown())
+			}
+		}
+		if _, err := disk.Stat("/b/" + versionFile); err == nil {
+			t.Error("the empty directory is a volume")
+		}
+		close(stuck.freed)
+		<-stuck.back
+		synctest.Wait()
+	})
+}
