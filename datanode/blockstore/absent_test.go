@@ -329,3 +329,47 @@ func TestADirectoryByTwoPathsIsOneVolume(t *testing.T) {
 	}
 	check(t, h.Shutdown())
 }
+
+// Which of the volumes that are missing is which is a guess as long as they have failed: each comes back whatever was guessed, and the others are called by what is left.
+func TestVolumesThatWereMistakenForEachOtherComeBack(t *testing.T) {
+	a, b, ids, on := twoVolumes(t)
+	c := a + ".c"
+	h := open(t, vfs.OS, a, b, c)
+	check(t, h.Shutdown())
+	if ids[a] < ids[b] {
+		a, b = b, a // the first one that has failed is called by the lesser name
+	}
+	restore := map[string][]byte{}
+	for _, path := range []string{a, b} {
+		name := filepath.Join(path, versionFile)
+		restore[path] = must[[]byte](t)(os.ReadFile(name))
+		check(t, os.WriteFile(name, []byte("x"), 0o600))
+	}
+	h = open(t, vfs.OS, c, a, b)
+	if v := h.Volumes(); v[1].Failed == nil || v[2].Failed == nil || v[1].ID != ids[b] {
+		t.Fatalf("volumes are %+v", v)
+	}
+	for _, path := range []string{b, a} {
+		check(t, os.WriteFile(filepath.Join(path, versionFile), restore[path], 0o600))
+		if err := h.Add(VolumeConfig{Path: path}); err != nil {
+			t.Errorf("%s does not come back: %v", path, err)
+		}
+		for _, v := range h.Volumes() {
+			if (v.Path == a || v.Path == b) && v.ID != ids[v.Path] {
+				t.Errorf("volume %s is called %s, it is %s", v.Path, v.ID, ids[v.Path])
+			}
+			if failed := path == b && v.Path == a; (v.Failed != nil) != failed {
+				t.Errorf("volume %+v", v)
+			}
+		}
+	}
+	h.wantContent(int64(on[a]), pattern(40_000))
+	h.wantContent(int64(on[b]), pattern(40_000))
+	want := h.all()[0].id.Siblings
+	for _, v := range h.all() {
+		if v.id.Siblings != want || strings.Count(want, "DS-") != 3 {
+			t.Errorf("volume %s knows of %s, the first of %s", v.path, v.id.Siblings, want)
+		}
+	}
+	check(t, h.Shutdown())
+}

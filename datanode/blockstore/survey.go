@@ -254,22 +254,25 @@ func missing(volumes []*volume) []string {
 	return out
 }
 
-// nameBroken gives up the volumes that could not be opened. Which of the missing ones each was cannot be known; the namenode
+// nameBroken gives up the volumes that could not be opened. Which of the missing ones each was is a guess where VERSION could not be read (see mistaken); the namenode
 // hears that they have failed.
 func (s *Store) nameBroken(missing []string) {
 	for _, v := range s.all() {
 		if v.broken == nil {
 			continue
 		}
-		if v.id.Storage == "" && len(missing) > 0 {
-			v.id.Storage, missing = missing[0], missing[1:]
-		}
 		if v.id.Storage == "" {
-			v.id.Storage = fmt.Sprintf("DS-unknown-%08x", crcOf([]byte(v.path)))
+			v.guessed, v.id.Storage = true, unknownName(v.path)
+			if len(missing) > 0 {
+				v.id.Storage, missing = missing[0], missing[1:]
+			}
 		}
 		v.fail(explain(v.broken))
 	}
 }
+
+// unknownName is what a volume is called of which nothing is known but its path.
+func unknownName(path string) string { return fmt.Sprintf("DS-unknown-%08x", crcOf([]byte(path))) }
 
 // needDisk refuses to go on with memory alone, which does not know whose it is after its machine has started anew.
 func (s *Store) needDisk() error {

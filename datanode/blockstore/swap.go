@@ -31,12 +31,16 @@ func (s *Store) Add(c VolumeConfig) error {
 func (s *Store) add(c VolumeConfig) error {
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
+	name := unknownName(path)       // what it was called, if that was a guess
 	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
 		if !others[at].ended(others[at].endWait) { // they may change what is found
 			return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given up are still under way", path)
 		}
 		if others[at].inMemory() {
 			s.persist(context.Background(), others[at]) // what was saved of it is here
+		}
+		if others[at].guessed {
+			name = others[at].id.Storage
 		}
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
@@ -49,12 +53,14 @@ func (s *Store) add(c VolumeConfig) error {
 	if err != nil {
 		return err
 	}
+	before := slices.Clone(others)
 	end := watchOpening([]*volume{v}, s.cfg.DiskTimeout)
-	err = s.openLate(v, others)
+	err = s.openLate(v, others, name)
 	end()
 	if err == nil {
 		err = v.err()
 	}
+	s.settleNames(before, others, err == nil)
 	if err != nil {
 		s.retire(v, err)
 		return fmt.Errorf("volume %s: %w", v.path, explain(err))
@@ -74,7 +80,8 @@ func (s *Store) Revive() []string {
 	defer s.swapMu.Unlock()
 	var back []string
 	for _, v := range s.all() {
-		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
+		old := s.removed[v.path]
+		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || old != nil && old.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
 			continue
 		}
 		p := s.patient[v.path]
@@ -106,8 +113,42 @@ const (
 	calmTimes   = 10
 )
 
-// openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. s.swapMu is held.
-func (s *Store) openLate(v *volume, others []*volume) error {
+// mistaken is what takes the place of a volume that was never opened, and that was given the name of one that has come: name is what that one was called, if it was given one, too.
+// What a volume is called does not change, as everybody reads it.
+func (s *Store) mistaken(old *volume, name string) (*volume, error) {
+	v, err := s.newVolume(VolumeConfig{Path: old.path, Type: old.typ}, nil)
+	if err != nil {
+		return nil, err
+	}
+	v.id.Storage, v.guessed = name, true
+	v.hung.Store(old.hung.Load())
+	v.gaveUp.Store(old.gaveUp.Load())
+	v.failed.Store(old.failed.Load()) // it is told already
+	close(v.gone)
+	return v, nil
+}
+
+// settleNames ends what mistaken began: those that it made stay, in the place of those before, or go.
+func (s *Store) settleNames(before, after []*volume, stay bool) {
+	for i, v := range after {
+		old := before[i]
+		switch {
+		case v == old:
+		case !stay:
+			s.places.remove(v)
+		default:
+			s.places.remove(old)
+			v.lock, old.lock = old.lock, nil
+			if old.calls.oldest() >= 0 {
+				s.removed[old.path] = old // it is waited for
+			}
+		}
+	}
+}
+
+// openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. If another one that has failed was given its name, that one is
+// called name in others. s.swapMu is held.
+func (s *Store) openLate(v *volume, others []*volume, name string) error {
 	f, silent := answerOf(v, func() claimed { return claim(v.fs, v.path) }, claimed.release)
 	if err := errors.Join(f.err, silent); err != nil {
 		return err
@@ -130,6 +171,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	}
 	v.id, v.lock = f.id, f.lock
 	own := s.Identity()
+	var err error
 	switch {
 	case f.fresh:
 		v.id = newIdentity(s.datanode)
@@ -138,8 +180,14 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	case v.id.Cluster != "" && own.Cluster != "" && v.id.Cluster != own.Cluster:
 		return fmt.Errorf("it is of cluster %s, this datanode of cluster %s: %w", v.id.Cluster, own.Cluster, datanode.ErrVolumeOwner)
 	}
-	for _, other := range others {
-		if other.id.Storage == v.id.Storage {
+	for i, other := range others {
+		switch {
+		case other.id.Storage != v.id.Storage:
+		case other.guessed && other.err() != nil:
+			if others[i], err = s.mistaken(other, name); err != nil {
+				return err
+			}
+		default:
 			return fmt.Errorf("it is a copy of volume %s: %w", other.path, datanode.ErrVolumeOwner)
 		}
 	}
@@ -150,7 +198,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	v.id.Siblings = siblings(append(slices.Clone(others), v))
 	v.id.Unsynced = v.id.Unsynced || s.cfg.Unsynced
 	want := v.id
-	err := v.ask(func() error {
+	err = v.ask(func() error {
 		err := writeIdentity(v.fs, v.path, want)
 		if err == nil && f.fresh {
 			err = removeFile(v.fs, filepath.Join(v.path, acceptFile))
