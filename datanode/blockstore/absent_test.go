@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -371,5 +372,29 @@ func TestVolumesThatWereMistakenForEachOtherComeBack(t *testing.T) {
 			t.Errorf("volume %s knows of %s, the first of %s", v.path, v.id.Siblings, want)
 		}
 	}
+	check(t, h.Shutdown())
+}
+
+// A volume that is only locked, or does not answer yet, has done nothing for which it would have to wait longer and longer.
+func TestAVolumeThatIsLockedIsTriedEverySomeSeconds(t *testing.T) {
+	a, b, _, on := twoVolumes(t)
+	lock := must[io.Closer](t)(vfs.OS.Lock(filepath.Join(b, lockFile)))
+	h := open(t, vfs.OS, a, b)
+	now := time.Unix(1e9, 0)
+	h.cfg.Now = func() time.Time { return now }
+	for range 20 {
+		if back := h.Revive(); len(back) > 0 {
+			t.Fatalf("%v are back, and locked", back)
+		}
+		if wait := h.patient[b].until.Sub(now); wait <= 0 || wait > 10*time.Second {
+			t.Fatalf("it is tried again after %v", wait)
+		}
+		now = h.patient[b].until
+	}
+	check(t, lock.Close())
+	if back := h.Revive(); len(back) != 1 || back[0] != b {
+		t.Errorf("it is free, and %v are back", back)
+	}
+	h.wantContent(int64(on[b]), pattern(40_000))
 	check(t, h.Shutdown())
 }

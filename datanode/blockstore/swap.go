@@ -63,6 +63,9 @@ func (s *Store) add(c VolumeConfig) error {
 	s.settleNames(before, others, err == nil)
 	if err != nil {
 		s.retire(v, err)
+		if v.calls.oldest() >= 0 {
+			s.removed[v.path] = v // it is not tried again before they have come back
+		}
 		return fmt.Errorf("volume %s: %w", v.path, explain(err))
 	}
 	list := append(others, v)
@@ -74,7 +77,7 @@ func (s *Store) add(c VolumeConfig) error {
 
 // Revive opens the volumes anew that were given up because their disk did not answer, or that it did not open for that or because another process had locked them, if no call is under way there any more, and returns the paths of those that
 // work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour; one that was
-// well for calmTimes as long as it has to wait begins anew.
+// well for calmTimes as long as it has to wait begins anew. One that is locked, or does not answer yet, is tried again after lockedPause, or minPatience, however often.
 func (s *Store) Revive() []string {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
@@ -88,12 +91,24 @@ func (s *Store) Revive() []string {
 		if time.Unix(0, v.gaveUp.Load()).Sub(p.tried) >= calmTimes*p.pause {
 			p.pause = 0
 		}
+		before := p
 		p.pause = min(max(2*p.pause, minPatience), maxPatience)
-		p.tried = s.cfg.Now()
-		p.until = p.tried.Add(p.pause)
+		p.tried, p.locked = s.cfg.Now(), false
+		err := s.add(VolumeConfig{Path: v.path, Type: v.typ})
+		next := p.pause
+		switch { // what nobody has opened has not been given up again
+		case errors.Is(err, datanode.ErrVolumeInUse):
+			p, next = before, lockedPause
+			p.locked = true
+		case errors.Is(err, errSilent):
+			p.pause, next = before.pause, minPatience
+		}
+		p.until = s.cfg.Now().Add(next)
 		s.patient[v.path] = p
-		if err := s.add(VolumeConfig{Path: v.path, Type: v.typ}); err != nil {
-			s.log.Warn("volume whose disk answers again cannot be opened", "volume", v.id.Storage, "path", v.path, "err", err, "next", p.pause)
+		if err != nil {
+			if !p.locked || !before.locked { // that is said once
+				s.log.Warn("volume whose disk answers again cannot be opened", "volume", v.id.Storage, "path", v.path, "err", err, "next", next)
+			}
 			continue
 		}
 		back = append(back, v.path)
@@ -105,12 +120,15 @@ func (s *Store) Revive() []string {
 type patience struct {
 	pause        time.Duration
 	tried, until time.Time
+	locked       bool // by another process, when it was tried last
 }
 
 const (
 	minPatience = time.Minute
 	maxPatience = time.Hour
 	calmTimes   = 10
+	// lockedPause is how soon a volume is tried again that another process has locked: its lock is free when that ends.
+	lockedPause = 5 * time.Second
 )
 
 // mistaken is what takes the place of a volume that was never opened, and that was given the name of one that has come: name is what that one was called, if it was given one, too.
