@@ -3,11 +3,13 @@ package blockstore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -229,4 +231,170 @@ func TestThatAReplicaIsGoneIsToldBeforeTheNextComes(t *testing.T) {
 		t.Errorf("told is %v, want %s", told, want)
 	}
 	check(t, s.Shutdown())
+}
+
+// What another process has locked is known all the same: nobody becomes another datanode because only a new, empty directory is left.
+func TestNoNewDatanodeBesideOneThatRuns(t *testing.T) {
+	for name, c := range map[string]struct{ old, later []string }{
+		"one is locked, a new one is there":  {[]string{"a"}, []string{"a", "c"}},
+		"two are locked, a new one is there": {[]string{"a", "b"}, []string{"a", "b", "c"}},
+		"the new one is first":               {[]string{"a", "b"}, []string{"c", "b", "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			at := func(names []string) (paths []string) {
+				for _, n := range names {
+					paths = append(paths, filepath.Join(dir, n))
+				}
+				return paths
+			}
+			runs := open(t, vfs.OS, at(c.old)...)
+			cfg := Config{FS: vfs.OS, Reserve: -1, Logger: slog.New(slog.DiscardHandler)}
+			for _, path := range at(c.later) {
+				cfg.Volumes = append(cfg.Volumes, VolumeConfig{Path: path})
+			}
+			if s, err := Open(cfg); !errors.Is(err, datanode.ErrVolumeInUse) {
+				t.Errorf("it starts beside: %v", err)
+				if s != nil {
+					t.Errorf("as %s, the other is %s", s.Identity().Datanode, runs.Identity().Datanode)
+					check(t, s.Shutdown())
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "c", versionFile)); err == nil {
+				t.Error("the new directory is a volume")
+			}
+			was := runs.Identity().Datanode
+			check(t, runs.Shutdown())
+			h := open(t, vfs.OS, at(c.later)...)
+			if now := h.Identity().Datanode; now != was {
+				t.Errorf("it is datanode %s, was %s", now, was)
+			}
+			for _, v := range h.Volumes() {
+				if v.Failed != nil {
+					t.Errorf("%+v", v)
+				}
+			}
+			check(t, h.Shutdown())
+		})
+	}
+}
+
+// A volume that is locked, and the directory of another that is not mounted: that directory is not a new volume, as the one that is locked knows.
+func TestADirectoryThatIsNotMountedBesideALockedVolume(t *testing.T) {
+	a, b, _, _ := twoVolumes(t)
+	check(t, os.Rename(b, b+".away"))
+	check(t, os.Mkdir(b, 0o700))
+	lock := must[io.Closer](t)(vfs.OS.Lock(filepath.Join(a, lockFile)))
+	defer lock.Close()
+	cfg := Config{FS: vfs.OS, Reserve: -1, Logger: slog.New(slog.DiscardHandler), Volumes: []VolumeConfig{{Path: a}, {Path: b}}}
+	if _, err := Open(cfg); !errors.Is(err, datanode.ErrVolumeInUse) {
+		t.Errorf("it starts: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(b, versionFile)); err == nil {
+		t.Error("the directory is a volume")
+	}
+}
+
+// A volume that another datanode has is not one that has failed of this one.
+func TestALockedVolumeOfAnotherDatanodeIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	other := open(t, vfs.OS, a)
+	h := open(t, vfs.OS, b)
+	check(t, h.Shutdown())
+	cfg := Config{FS: vfs.OS, Reserve: -1, Logger: slog.New(slog.DiscardHandler), Volumes: []VolumeConfig{{Path: a}, {Path: b}}}
+	if _, err := Open(cfg); !errors.Is(err, datanode.ErrVolumeInUse) {
+		t.Errorf("it starts: %v", err)
+	}
+	check(t, other.Shutdown())
+}
+
+// A directory that is listed by two paths is one volume, and one that has failed by another name.
+func TestADirectoryByTwoPathsIsOneVolume(t *testing.T) {
+	a, b, ids, _ := twoVolumes(t)
+	link := a + ".link"
+	check(t, os.Symlink(a, link))
+	h := open(t, vfs.OS, link, a, b)
+	seen := map[string]bool{}
+	failed := 0
+	for _, v := range h.Volumes() {
+		if seen[v.ID] {
+			t.Errorf("two are called %s", v.ID)
+		}
+		if seen[v.ID] = true; v.Failed != nil {
+			failed++
+		}
+	}
+	if !seen[ids[a]] || !seen[ids[b]] || failed != 1 {
+		t.Errorf("volumes are %+v", h.Volumes())
+	}
+	check(t, h.Shutdown())
+}
+
+// Which of the volumes that are missing is which is a guess as long as they have failed: each comes back whatever was guessed, and the others are called by what is left.
+func TestVolumesThatWereMistakenForEachOtherComeBack(t *testing.T) {
+	a, b, ids, on := twoVolumes(t)
+	c := a + ".c"
+	h := open(t, vfs.OS, a, b, c)
+	check(t, h.Shutdown())
+	if ids[a] < ids[b] {
+		a, b = b, a // the first one that has failed is called by the lesser name
+	}
+	restore := map[string][]byte{}
+	for _, path := range []string{a, b} {
+		name := filepath.Join(path, versionFile)
+		restore[path] = must[[]byte](t)(os.ReadFile(name))
+		check(t, os.WriteFile(name, []byte("x"), 0o600))
+	}
+	h = open(t, vfs.OS, c, a, b)
+	if v := h.Volumes(); v[1].Failed == nil || v[2].Failed == nil || v[1].ID != ids[b] {
+		t.Fatalf("volumes are %+v", v)
+	}
+	for _, path := range []string{b, a} {
+		check(t, os.WriteFile(filepath.Join(path, versionFile), restore[path], 0o600))
+		if err := h.Add(VolumeConfig{Path: path}); err != nil {
+			t.Errorf("%s does not come back: %v", path, err)
+		}
+		for _, v := range h.Volumes() {
+			if (v.Path == a || v.Path == b) && v.ID != ids[v.Path] {
+				t.Errorf("volume %s is called %s, it is %s", v.Path, v.ID, ids[v.Path])
+			}
+			if failed := path == b && v.Path == a; (v.Failed != nil) != failed {
+				t.Errorf("volume %+v", v)
+			}
+		}
+	}
+	h.wantContent(int64(on[a]), pattern(40_000))
+	h.wantContent(int64(on[b]), pattern(40_000))
+	want := h.all()[0].id.Siblings
+	for _, v := range h.all() {
+		if v.id.Siblings != want || strings.Count(want, "DS-") != 3 {
+			t.Errorf("volume %s knows of %s, the first of %s", v.path, v.id.Siblings, want)
+		}
+	}
+	check(t, h.Shutdown())
+}
+
+// A volume that is only locked, or does not answer yet, has done nothing for which it would have to wait longer and longer.
+func TestAVolumeThatIsLockedIsTriedEverySomeSeconds(t *testing.T) {
+	a, b, _, on := twoVolumes(t)
+	lock := must[io.Closer](t)(vfs.OS.Lock(filepath.Join(b, lockFile)))
+	h := open(t, vfs.OS, a, b)
+	now := time.Unix(1e9, 0)
+	h.cfg.Now = func() time.Time { return now }
+	for range 20 {
+		if back := h.Revive(); len(back) > 0 {
+			t.Fatalf("%v are back, and locked", back)
+		}
+		if wait := h.patient[b].until.Sub(now); wait <= 0 || wait > 10*time.Second {
+			t.Fatalf("it is tried again after %v", wait)
+		}
+		now = h.patient[b].until
+	}
+	check(t, lock.Close())
+	if back := h.Revive(); len(back) != 1 || back[0] != b {
+		t.Errorf("it is free, and %v are back", back)
+	}
+	h.wantContent(int64(on[b]), pattern(40_000))
+	check(t, h.Shutdown())
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -84,7 +85,7 @@ func OwnerOf(path string) (string, error) {
 const acceptFile = "ACCEPT"
 
 // claimed is what was found of a volume. fresh: the directory is not there, or it is empty and nobody has put anything there but,
-// if accepted, acceptFile; it is neither made nor locked then.
+// if accepted, acceptFile; it is neither made nor locked then. Of one that another process has locked id is known as well, if it can be read.
 type claimed struct {
 	id              Identity
 	lock            io.Closer
@@ -106,6 +107,9 @@ func claim(fsys vfs.FS, path string) claimed {
 		return claimed{fresh: fresh, accepted: accepted, err: err}
 	}
 	lock, err := lockVolume(fsys, path)
+	if errors.Is(err, datanode.ErrVolumeInUse) {
+		return claimed{id: peek(fsys, path), err: err}
+	}
 	if err != nil {
 		return claimed{err: err}
 	}
@@ -115,6 +119,26 @@ func claim(fsys vfs.FS, path string) claimed {
 		return claimed{err: err}
 	}
 	return claimed{id: id, lock: lock}
+}
+
+// peek is the identity of a volume that another process has locked, empty if it cannot be read, or not within a moment: its disk may be what that process cannot end for.
+func peek(fsys vfs.FS, path string) Identity {
+	read := make(chan Identity, 1)
+	go func() {
+		b, err := readFile(fsys, filepath.Join(path, versionFile))
+		if err != nil {
+			read <- Identity{}
+			return
+		}
+		id, _, _ := decodeIdentity(b) // empty with an error
+		read <- id
+	}()
+	select {
+	case id := <-read:
+		return id
+	case <-time.After(usageWait):
+		return Identity{}
+	}
 }
 
 func lockVolume(fsys vfs.FS, path string) (io.Closer, error) {

@@ -45,14 +45,12 @@ func (v *volume) ask(f func() error) error {
 // watchOpening is the watchdog of the opening: it ends the waits for disks of which a call is older than limit. It runs until the
 // function that it returns is called.
 func watchOpening(volumes []*volume, limit time.Duration) (end func()) {
-	if limit <= 0 {
-		limit = diskTimeout
-	}
 	stop := make(chan struct{})
 	var g sync.WaitGroup
 	g.Go(func() {
-		t := time.NewTicker(limit / hangTicks)
+		t := time.NewTicker(tickOf(limit))
 		defer t.Stop()
+		hangAt := hangAfter(limit)
 		silent := make([]bool, len(volumes))
 		for {
 			select {
@@ -61,7 +59,7 @@ func watchOpening(volumes []*volume, limit time.Duration) (end func()) {
 				return
 			}
 			for i, v := range volumes {
-				if v.calls.tick() >= hangTicks && !silent[i] {
+				if v.calls.tick() >= hangAt && !silent[i] {
 					silent[i] = true
 					close(v.silent)
 				}

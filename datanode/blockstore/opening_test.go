@@ -129,3 +129,75 @@ func TestDisksAreAskedSideBySide(t *testing.T) {
 	}
 	check(t, s.Shutdown())
 }
+
+// A disk that does not answer may hold all that this datanode is: a new one that is empty makes no other datanode of it.
+func TestNoNewDatanodeBesideADiskThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := mem.New(1 << 30)
+		h := open(t, disk, "/a")
+		check(t, h.Shutdown())
+		stuck := &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		cfg := Config{
+			FS: stuck, Reserve: -1, DiskTimeout: diskTimeout, Logger: slog.New(slog.DiscardHandler),
+			Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
+		}
+		s, err := Open(cfg)
+		if err == nil || !strings.Contains(err.Error(), "/a") || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("it starts: %v", err)
+			if s != nil {
+				check(t, s.Shutdown())
+			}
+		}
+		if _, err := disk.Stat("/b/" + versionFile); err == nil {
+			t.Error("the empty directory is a volume")
+		}
+		close(stuck.freed)
+		<-stuck.back
+		synctest.Wait()
+	})
+}
+
+// A disk that does not answer when it is tried is tried again as the first time: only one that was opened and is given up over and over has to wait for long.
+func TestADiskThatIsStillSilentIsTriedAgainAsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := mem.New(1 << 30)
+		h := open(t, disk, "/a", "/b")
+		check(t, h.Shutdown())
+		var stuck *stuckFS
+		renew := func() {
+			stuck = &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		}
+		answer := func() {
+			close(stuck.freed)
+			<-stuck.back
+			synctest.Wait()
+		}
+		renew()
+		s, err := Open(Config{
+			FS: stuck, Reserve: -1, DiskTimeout: diskTimeout, Logger: slog.New(slog.DiscardHandler),
+			Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
+		})
+		check(t, err)
+		answer()
+		for range 5 {
+			renew()
+			s.cfg.FS = stuck
+			if back := s.Revive(); len(back) > 0 {
+				t.Errorf("%v are back, and do not answer", back)
+			}
+			if wait := s.patient["/a"].until.Sub(time.Now()); wait > minPatience {
+				t.Errorf("it is tried again after %v", wait)
+			}
+			time.Sleep(10 * minPatience)
+			s.cfg.FS = disk
+			if back := s.Revive(); len(back) > 0 {
+				t.Errorf("%v are back while a call of the last attempt is under way", back)
+			}
+			answer()
+		}
+		if back := s.Revive(); len(back) != 1 {
+			t.Errorf("the disk answers, and %v are back", back)
+		}
+		check(t, s.Shutdown())
+	})
+}

@@ -373,11 +373,74 @@ func TestManyHungDisksAreWaitedForAsOne(t *testing.T) {
 	wantKind(t, h.Join("other", "BP-1"), datanode.ErrVolumeOwner)
 }
 
-// Who has a disk waited for as long as HDFS does still has it left alone after seconds.
+// However long a disk is waited for, it is slow and mute after seconds, not before, and is given up at the limit.
 func TestADiskIsSlowAfterSecondsHoweverLongItIsWaitedFor(t *testing.T) {
-	for limit, most := range map[time.Duration]time.Duration{time.Second: 100 * time.Millisecond, 30 * time.Second: 3 * time.Second, time.Minute: 3 * time.Second, 10 * time.Minute: 3 * time.Second, time.Hour: 12 * time.Second} {
-		if at := time.Duration(slowAfter(limit)) * (limit / hangTicks); at <= 0 || at > most {
-			t.Errorf("given up after %v, slow after %v, want %v at most", limit, at, most)
-		}
+	for _, limit := range []time.Duration{30 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
+		t.Run(limit.String(), func(t *testing.T) {
+			disk := faulty.New(mem.New(1 << 24))
+			h := open(t, disk, "/a")
+			h.cfg.DiskTimeout = limit
+			h.put(1, 7, pattern(100_000))
+			v := h.all()[0]
+			tick := tickOf(limit)
+			if tick > 100*time.Millisecond {
+				t.Errorf("a tick is %v: what is sent is looked at too seldom", tick)
+			}
+			h.watch(limit)
+			stuck, free := hang(t, disk, "read", "/a")
+			done := make(chan error, 1)
+			go func() {
+				f, err := v.fs.OpenFile(v.dataPath(1), 0, 0)
+				if err == nil {
+					_, err = f.ReadAt(make([]byte, 1), 0)
+				}
+				done <- err
+			}()
+			<-stuck
+			ticks := 0
+			next := func() { h.watch(limit); ticks++ }
+			for next(); !v.slow.Load() && v.err() == nil; next() {
+				if v.mute.Load() {
+					t.Fatal("it is mute before it is slow")
+				}
+			}
+			if least, most := time.Duration(ticks-1)*tick, time.Duration(ticks)*tick; least < 2*time.Second || most > 3*time.Second || !v.mute.Load() {
+				t.Errorf("it is slow after %v to %v, mute: %v", least, most, v.mute.Load())
+			}
+			if h.Answers(t.Context(), 1) {
+				t.Error("it answers")
+			}
+			for v.err() == nil && ticks < 100_000 {
+				next()
+			}
+			if after := time.Duration(ticks) * tick; after != limit {
+				t.Errorf("it is given up after %v", after)
+			}
+			free()
+			check(t, <-done)
+		})
 	}
+}
+
+// Calls keep their age however many ticks they are under way; where more ticks have some than can be told apart the youngest are taken for younger.
+func TestCallsKeepTheirAge(t *testing.T) {
+	var c calls
+	first := c.read()
+	for range 3 * ringSize {
+		c.begin()
+		c.tick()
+	}
+	if age := c.oldest(); age != 3*ringSize {
+		t.Errorf("the oldest is %d ticks old", age)
+	}
+	first.Add(-1)
+	if age := c.oldestRead(); age != -1 {
+		t.Errorf("the oldest read is %d ticks old, and there is none", age)
+	}
+	last := c.read()
+	if age := c.oldestRead(); age != 0 {
+		t.Errorf("a read that has just begun is %d ticks old", age)
+	}
+	c.tick()
+	last.Add(-1)
 }

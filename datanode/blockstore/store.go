@@ -68,7 +68,7 @@ type Store struct {
 
 	swapMu  sync.Mutex          // held by who changes the list of volumes, or their identities after Open
 	patient map[string]patience // by path, see Revive; guarded by swapMu
-	removed map[string]*volume  // by path, those that were given back while their disks did not answer; guarded by swapMu
+	removed map[string]*volume  // by path, those that were given back, or not opened, while their disks did not answer; guarded by swapMu
 	idMu    sync.Mutex          // guards the identities; after swapMu
 	// opened: the store serves, and what is found on a volume that comes is not alone.
 	opened atomic.Bool

@@ -21,7 +21,7 @@ import (
 
 // Open opens the volumes: locks them, checks whose they are, and recovers what a crash left. Replicas that were being
 // written become RWR, cut to what their checksums cover. A volume that cannot be opened, or whose disk does not answer, has failed; the others serve. So has one that another process has
-// locked, as one does that was ended and cannot come to its end before a disk answers; ErrVolumeInUse: all are locked.
+// locked, as one does that was ended and cannot come to its end before a disk answers; ErrVolumeInUse: one is locked, and no other one of the same datanode works that is not new.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.OS
@@ -112,6 +112,11 @@ func (s *Store) survey() error {
 			accepted[v] = f.accepted
 		}
 	}
+	for _, v := range s.all() {
+		if v.broken != nil && slices.ContainsFunc(s.all(), func(other *volume) bool { return other != v && other.id.Storage == v.id.Storage }) {
+			v.id = Identity{} // the same directory by another path
+		}
+	}
 	missing := missing(s.all())
 	for _, v := range fresh {
 		if len(missing) > 0 && !accepted[v] && !v.inMemory() {
@@ -142,18 +147,30 @@ func (s *Store) survey() error {
 	return nil
 }
 
-// allTaken is the error of a second process that is started on the volumes of one that runs: none of them can be had, at least one because it is locked.
+// allTaken is the error of a second process that is started on the volumes of one that runs: one is locked, and no other one of the same datanode works. One that is
+// new says nothing: with it alone this would become another datanode. So it would beside a disk that does not answer, which may be all that there was.
 func allTaken(all []*volume) error {
-	var taken error
+	var works *volume
+	isNew := false
 	for _, v := range all {
-		switch {
-		case v.broken == nil && !v.inMemory():
-			return nil
-		case taken == nil && errors.Is(v.broken, datanode.ErrVolumeInUse):
-			taken = fmt.Errorf("volume %s: %w", v.path, v.broken)
+		if v.broken != nil || v.inMemory() {
+			continue
+		}
+		if isNew = isNew || v.id.Datanode == ""; v.id.Datanode != "" && works == nil {
+			works = v
 		}
 	}
-	return taken
+	for _, v := range all {
+		if errors.Is(v.broken, datanode.ErrVolumeInUse) && (works == nil || v.id.Datanode != "" && v.id.Datanode != works.id.Datanode) {
+			return fmt.Errorf("volume %s: %w", v.path, v.broken)
+		}
+	}
+	for _, v := range all {
+		if errors.Is(v.broken, errSilent) && works == nil && isNew {
+			return fmt.Errorf("volume %s: %w; without it there are only new volumes, and whose they are is not known: take it out of the list if its disk is lost", v.path, v.broken)
+		}
+	}
+	return nil
 }
 
 // list makes the volumes of the configuration, without a look at any disk.
@@ -237,22 +254,25 @@ func missing(volumes []*volume) []string {
 	return out
 }
 
-// nameBroken gives up the volumes that could not be opened. Which of the missing ones each was cannot be known; the namenode
+// nameBroken gives up the volumes that could not be opened. Which of the missing ones each was is a guess where VERSION could not be read (see mistaken); the namenode
 // hears that they have failed.
 func (s *Store) nameBroken(missing []string) {
 	for _, v := range s.all() {
 		if v.broken == nil {
 			continue
 		}
-		if v.id.Storage == "" && len(missing) > 0 {
-			v.id.Storage, missing = missing[0], missing[1:]
-		}
 		if v.id.Storage == "" {
-			v.id.Storage = fmt.Sprintf("DS-unknown-%08x", crcOf([]byte(v.path)))
+			v.guessed, v.id.Storage = true, unknownName(v.path)
+			if len(missing) > 0 {
+				v.id.Storage, missing = missing[0], missing[1:]
+			}
 		}
 		v.fail(explain(v.broken))
 	}
 }
+
+// unknownName is what a volume is called of which nothing is known but its path.
+func unknownName(path string) string { return fmt.Sprintf("DS-unknown-%08x", crcOf([]byte(path))) }
 
 // needDisk refuses to go on with memory alone, which does not know whose it is after its machine has started anew.
 func (s *Store) needDisk() error {
@@ -303,12 +323,12 @@ func explain(err error) error {
 	return err
 }
 
-// agree checks that all volumes that work are of one datanode and one cluster, gives new ones that identity, and tells each
+// agree checks that all volumes of which it is known are of one datanode and one cluster, gives new ones that identity, and tells each
 // of all.
 func (s *Store) agree() error {
 	var first *volume
 	for _, v := range s.all() {
-		if v.id.Datanode == "" || v.err() != nil {
+		if v.id.Datanode == "" {
 			continue
 		}
 		if first == nil {

@@ -31,12 +31,16 @@ func (s *Store) Add(c VolumeConfig) error {
 func (s *Store) add(c VolumeConfig) error {
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
+	name := unknownName(path)       // what it was called, if that was a guess
 	if at := slices.IndexFunc(others, func(v *volume) bool { return v.path == path && v.err() != nil }); at >= 0 {
 		if !others[at].ended(others[at].endWait) { // they may change what is found
 			return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given up are still under way", path)
 		}
 		if others[at].inMemory() {
 			s.persist(context.Background(), others[at]) // what was saved of it is here
+		}
+		if others[at].guessed {
+			name = others[at].id.Storage
 		}
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
@@ -49,14 +53,19 @@ func (s *Store) add(c VolumeConfig) error {
 	if err != nil {
 		return err
 	}
+	before := slices.Clone(others)
 	end := watchOpening([]*volume{v}, s.cfg.DiskTimeout)
-	err = s.openLate(v, others)
+	err = s.openLate(v, others, name)
 	end()
 	if err == nil {
 		err = v.err()
 	}
+	s.settleNames(before, others, err == nil)
 	if err != nil {
 		s.retire(v, err)
+		if v.calls.oldest() >= 0 {
+			s.removed[v.path] = v // it is not tried again before they have come back
+		}
 		return fmt.Errorf("volume %s: %w", v.path, explain(err))
 	}
 	list := append(others, v)
@@ -68,25 +77,38 @@ func (s *Store) add(c VolumeConfig) error {
 
 // Revive opens the volumes anew that were given up because their disk did not answer, or that it did not open for that or because another process had locked them, if no call is under way there any more, and returns the paths of those that
 // work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour; one that was
-// well for calmTimes as long as it has to wait begins anew.
+// well for calmTimes as long as it has to wait begins anew. One that is locked, or does not answer yet, is tried again after lockedPause, or minPatience, however often.
 func (s *Store) Revive() []string {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
 	var back []string
 	for _, v := range s.all() {
-		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
+		old := s.removed[v.path]
+		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || old != nil && old.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
 			continue
 		}
 		p := s.patient[v.path]
 		if time.Unix(0, v.gaveUp.Load()).Sub(p.tried) >= calmTimes*p.pause {
 			p.pause = 0
 		}
+		before := p
 		p.pause = min(max(2*p.pause, minPatience), maxPatience)
-		p.tried = s.cfg.Now()
-		p.until = p.tried.Add(p.pause)
+		p.tried, p.locked = s.cfg.Now(), false
+		err := s.add(VolumeConfig{Path: v.path, Type: v.typ})
+		next := p.pause
+		switch { // what nobody has opened has not been given up again
+		case errors.Is(err, datanode.ErrVolumeInUse):
+			p, next = before, lockedPause
+			p.locked = true
+		case errors.Is(err, errSilent):
+			p.pause, next = before.pause, minPatience
+		}
+		p.until = s.cfg.Now().Add(next)
 		s.patient[v.path] = p
-		if err := s.add(VolumeConfig{Path: v.path, Type: v.typ}); err != nil {
-			s.log.Warn("volume whose disk answers again cannot be opened", "volume", v.id.Storage, "path", v.path, "err", err, "next", p.pause)
+		if err != nil {
+			if !p.locked || !before.locked { // that is said once
+				s.log.Warn("volume whose disk answers again cannot be opened", "volume", v.id.Storage, "path", v.path, "err", err, "next", next)
+			}
 			continue
 		}
 		back = append(back, v.path)
@@ -98,16 +120,53 @@ func (s *Store) Revive() []string {
 type patience struct {
 	pause        time.Duration
 	tried, until time.Time
+	locked       bool // by another process, when it was tried last
 }
 
 const (
 	minPatience = time.Minute
 	maxPatience = time.Hour
 	calmTimes   = 10
+	// lockedPause is how soon a volume is tried again that another process has locked: its lock is free when that ends.
+	lockedPause = 5 * time.Second
 )
 
-// openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. s.swapMu is held.
-func (s *Store) openLate(v *volume, others []*volume) error {
+// mistaken is what takes the place of a volume that was never opened, and that was given the name of one that has come: name is what that one was called, if it was given one, too.
+// What a volume is called does not change, as everybody reads it.
+func (s *Store) mistaken(old *volume, name string) (*volume, error) {
+	v, err := s.newVolume(VolumeConfig{Path: old.path, Type: old.typ}, nil)
+	if err != nil {
+		return nil, err
+	}
+	v.id.Storage, v.guessed = name, true
+	v.hung.Store(old.hung.Load())
+	v.gaveUp.Store(old.gaveUp.Load())
+	v.failed.Store(old.failed.Load()) // it is told already
+	close(v.gone)
+	return v, nil
+}
+
+// settleNames ends what mistaken began: those that it made stay, in the place of those before, or go.
+func (s *Store) settleNames(before, after []*volume, stay bool) {
+	for i, v := range after {
+		old := before[i]
+		switch {
+		case v == old:
+		case !stay:
+			s.places.remove(v)
+		default:
+			s.places.remove(old)
+			v.lock, old.lock = old.lock, nil
+			if old.calls.oldest() >= 0 {
+				s.removed[old.path] = old // it is waited for
+			}
+		}
+	}
+}
+
+// openLate claims a volume that is to be beside others, gives it an identity if it has none, and finds its replicas. If another one that has failed was given its name, that one is
+// called name in others. s.swapMu is held.
+func (s *Store) openLate(v *volume, others []*volume, name string) error {
 	f, silent := answerOf(v, func() claimed { return claim(v.fs, v.path) }, claimed.release)
 	if err := errors.Join(f.err, silent); err != nil {
 		return err
@@ -130,6 +189,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	}
 	v.id, v.lock = f.id, f.lock
 	own := s.Identity()
+	var err error
 	switch {
 	case f.fresh:
 		v.id = newIdentity(s.datanode)
@@ -138,8 +198,14 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	case v.id.Cluster != "" && own.Cluster != "" && v.id.Cluster != own.Cluster:
 		return fmt.Errorf("it is of cluster %s, this datanode of cluster %s: %w", v.id.Cluster, own.Cluster, datanode.ErrVolumeOwner)
 	}
-	for _, other := range others {
-		if other.id.Storage == v.id.Storage {
+	for i, other := range others {
+		switch {
+		case other.id.Storage != v.id.Storage:
+		case other.guessed && other.err() != nil:
+			if others[i], err = s.mistaken(other, name); err != nil {
+				return err
+			}
+		default:
 			return fmt.Errorf("it is a copy of volume %s: %w", other.path, datanode.ErrVolumeOwner)
 		}
 	}
@@ -150,7 +216,7 @@ func (s *Store) openLate(v *volume, others []*volume) error {
 	v.id.Siblings = siblings(append(slices.Clone(others), v))
 	v.id.Unsynced = v.id.Unsynced || s.cfg.Unsynced
 	want := v.id
-	err := v.ask(func() error {
+	err = v.ask(func() error {
 		err := writeIdentity(v.fs, v.path, want)
 		if err == nil && f.fresh {
 			err = removeFile(v.fs, filepath.Join(v.path, acceptFile))

@@ -50,6 +50,7 @@ type volume struct {
 	gone     chan struct{} // closed when the volume has failed
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	telling  sync.Mutex    // held by who writes which others there are
+	guessed  bool          // it was never opened, and its name is a guess, see nameBroken
 	broken   error         // why it could not be opened; only while the store is being opened
 
 	index     volumeIndex

@@ -18,26 +18,35 @@ import (
 // A disk, or the path to it, may stop to answer: calls do not fail, they do not come back. The goroutines that made them are
 // lost; everybody else must not be. So every call on a volume is counted from its beginning to its end. While one of them is
 // older than slowTicks ticks the volume is slow: who can do without it leaves it alone. While one that reads is, the volume is mute: whoever reads there is told so, and not waited
-// for. (That a disk with much to write takes long for it says nothing about reads.) When one is older than hangTicks a watchdog
+// for. (That a disk with much to write takes long for it says nothing about reads.) When one is older than hangAfter ticks a watchdog
 // gives the volume up. Age is counted in ticks of the watchdog, not in time: when the whole process stood still (a paused
 // machine), no disk is to blame.
 const (
 	slowTicks = 30
+	// hangTicks is after how many ticks a call is given up where it may take diskTimeout or less.
 	hangTicks = 300
-	// ringSize is how many ticks can be told apart.
+	// ringSize is how many ticks can be told apart at once.
 	ringSize = 512
 	// diskTimeout is how long a call of a disk may take.
 	diskTimeout = 30 * time.Second
 )
 
-// slowAfter is after how many ticks a call of a disk is slow: slowTicks, but after seconds also where the limit is minutes.
-func slowAfter(limit time.Duration) int64 {
-	return max(min(slowTicks, int64(slowTicks*diskTimeout/limit)), 1)
+// tickOf is how long a tick of the watchdog is where a call may take limit. However long that is a tick stays short: what is slow is found after
+// seconds, and a call that comes back at once is not taken for one that does not.
+func tickOf(limit time.Duration) time.Duration {
+	return max(min(cmp.Or(max(limit, 0), diskTimeout), diskTimeout)/hangTicks, 1)
 }
 
-// calls counts the calls under way on a volume by the tick in which they began, those that read apart.
+// hangAfter is after how many ticks a call that may take limit is given up.
+func hangAfter(limit time.Duration) int64 {
+	return max(int64(cmp.Or(max(limit, 0), diskTimeout)/tickOf(limit)), hangTicks)
+}
+
+// calls counts the calls under way on a volume by the tick in which they began, those that read apart. Each tick takes the next slot that is empty, so that
+// calls keep their age for as long as they are under way.
 type calls struct {
-	now          atomic.Int64
+	now, at      atomic.Int64 // the tick, and its slot
+	began        [ringSize]atomic.Int64
 	reads, other [ringSize]atomic.Int64
 }
 
@@ -46,14 +55,23 @@ func (c *calls) begin() *atomic.Int64 { return c.enter(&c.other) }
 func (c *calls) read() *atomic.Int64  { return c.enter(&c.reads) }
 
 func (c *calls) enter(ring *[ringSize]atomic.Int64) *atomic.Int64 {
-	slot := &ring[c.now.Load()%ringSize]
+	slot := &ring[c.at.Load()]
 	slot.Add(1)
 	return slot
 }
 
-// tick lets a tick pass and returns the age of the oldest call, in ticks.
+// tick lets a tick pass and returns the age of the oldest call, in ticks. One goroutine does that.
 func (c *calls) tick() int64 {
-	c.now.Add(1)
+	now, at := c.now.Add(1), c.at.Load()
+	next := at
+	for i := int64(1); i < ringSize; i++ {
+		if slot := (at + i) % ringSize; c.reads[slot].Load() == 0 && c.other[slot].Load() == 0 {
+			next = slot
+			break
+		}
+	}
+	c.began[next].Store(now) // if all are taken those of the last tick are younger than they were
+	c.at.Store(next)
 	return c.oldest()
 }
 
@@ -64,13 +82,13 @@ func (c *calls) oldest() int64 { return max(c.oldestRead(), c.oldestOf(&c.other)
 func (c *calls) oldestRead() int64 { return c.oldestOf(&c.reads) }
 
 func (c *calls) oldestOf(ring *[ringSize]atomic.Int64) int64 {
-	now := c.now.Load()
-	for age := min(now, ringSize-1); age >= 0; age-- {
-		if ring[(now-age)%ringSize].Load() > 0 {
-			return age
+	now, age := c.now.Load(), int64(-1)
+	for i := range ring {
+		if ring[i].Load() > 0 { // looked at first: a slot that is taken anew meanwhile is young
+			age = max(age, now-c.began[i].Load(), 0)
 		}
 	}
-	return -1
+	return age
 }
 
 // watched is a volume's disk with its calls counted. On one that was given up nothing is changed or synced any more: who waited for it in
@@ -226,10 +244,8 @@ func (w watchedFile) Close() error {
 
 // Watch finds volumes that are slow, and gives up those whose disk does not answer, until ctx is done. A call may take limit; 0 is 30 s.
 func (s *Store) Watch(ctx context.Context, limit time.Duration) {
-	if limit <= 0 {
-		limit = diskTimeout
-	}
-	t := time.NewTicker(limit / hangTicks)
+	limit = cmp.Or(max(limit, 0), diskTimeout)
+	t := time.NewTicker(tickOf(limit))
 	defer t.Stop()
 	for {
 		select {
@@ -244,22 +260,22 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
 	s.tidy()
-	stuck, slowAt := false, slowAfter(limit)
+	stuck, hangAt := false, hangAfter(limit)
 	for _, v := range s.all() {
 		age := v.calls.tick()
 		if v.err() != nil {
 			stuck, v.left = stuck || !v.left, true
 			continue
 		}
-		if age >= hangTicks {
+		if age >= hangAt {
 			v.gaveUp.Store(s.cfg.Now().UnixNano())
 			v.hung.Store(true)
 			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
 			continue
 		}
-		if slow := age >= slowAt; v.slow.Swap(slow) != slow {
+		if slow := age >= slowTicks; v.slow.Swap(slow) != slow {
 			if slow {
-				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", limit/hangTicks*time.Duration(slowAt))
+				v.log.Warn("volume is slow: a call of its disk does not come back", "volume", v.id.Storage, "path", v.path, "for", slowTicks*tickOf(limit))
 			} else {
 				v.log.Info("volume is slow no more", "volume", v.id.Storage, "path", v.path)
 			}
@@ -267,7 +283,7 @@ func (s *Store) watch(limit time.Duration) {
 				s.cfg.OnVolumeSlow()
 			}
 		}
-		mute := v.calls.oldestRead() >= slowAt
+		mute := v.calls.oldestRead() >= slowTicks
 		v.mute.Store(mute)
 		stuck = stuck || mute
 		v.sends.tick()
@@ -324,9 +340,6 @@ func (s *Store) AnyLate(wait time.Duration) bool {
 	tick := tickOf(s.cfg.DiskTimeout)
 	return slices.ContainsFunc(s.all(), func(v *volume) bool { return v.quiet() || time.Duration(v.calls.oldest())*tick >= wait })
 }
-
-// tickOf is how long a tick of the watchdog is where a call may take limit.
-func tickOf(limit time.Duration) time.Duration { return cmp.Or(max(limit, 0), diskTimeout) / hangTicks }
 
 // Mute says why nobody should wait for the bytes of a replica: a read of its disk has not come back for long. nil: they can be had, as far as is known, or there is no replica.
 func (s *Store) Mute(id metadata.BlockID) error {
