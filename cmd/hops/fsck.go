@@ -199,26 +199,27 @@ func (t *hadoopTool) activePage() (*http.Client, string, error) {
 		return nil, "", noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
 	}
 	leader := ""
-	var last error
+	var causes []error
 	untilLed(t.ctx, func() (led, answered bool) {
+		causes = nil
 		for _, address := range addresses {
 			var h struct {
 				State string `json:"state"`
 			}
 			if err := getJSONBy(t.ctx, pages, address+"/health", &h); err != nil {
-				last = err
+				causes = append(causes, err)
 				continue
 			}
 			if h.State == "active" {
 				leader = address
 				return true, true
 			}
-			last, answered = fmt.Errorf("%s does not lead", address), true
+			causes, answered = append(causes, fmt.Errorf("%s does not lead", address)), true
 		}
 		return false, answered
 	})
 	if leader == "" {
-		return nil, "", fail(exitUnreachable, "no namenode leads: %w", last)
+		return nil, "", fail(exitUnreachable, "no namenode leads: %w", errors.Join(causes...))
 	}
 	return pages, leader, nil
 }

@@ -113,8 +113,20 @@ func notLetIn(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
-	alert, ok := errors.AsType[*net.OpError](err)
-	return ok && (alert.Op == "remote error" || alert.Op == "local error") // as crypto/tls has them
+	return alerted(err)
+}
+
+// alerted reports whether one of the causes of an error, in whichever branch, is an alert of TLS, which crypto/tls has as net has what becomes of a connection.
+func alerted(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it is the walk
+	case *net.OpError:
+		return e.Op == "remote error" || e.Op == "local error" || alerted(e.Err)
+	case interface{ Unwrap() error }:
+		return alerted(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), alerted)
+	}
+	return false
 }
 
 // statusError ends the program with a status of its own; err may be nil when everything is said.
