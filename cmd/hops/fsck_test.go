@@ -149,10 +149,24 @@ func TestExitStatusesOfErrors(t *testing.T) {
 		{interrupted, fmt.Errorf("stat /d: %w", context.Canceled), exitInterrupted},
 		{interrupted, fail(exitDenied, "no"), exitDenied}, // which was the answer
 		{interrupted, nobody, exitFailed},
+		{interrupted, fmt.Errorf("nn1: %w; and more", fail(exitUnreachable, "%w", nobody)), exitInterrupted},
 	} {
 		var says bytes.Buffer
 		if got := ended(test.ctx, test.err, &says); got != test.want || (says.Len() == 0) != (got == exitInterrupted) {
 			t.Errorf("%v: %d, want %d; it says %q", test.err, got, test.want, &says)
 		}
+	}
+}
+
+// What is said around an error that has an exit status is said with it.
+func TestEndedSaysAllOfAnError(t *testing.T) {
+	var says bytes.Buffer
+	err := fmt.Errorf("%w; nothing is left", fail(exitDenied, "no"))
+	if got := ended(t.Context(), err, &says); got != exitDenied || says.String() != "hops: no; nothing is left\n" {
+		t.Errorf("%d: %q", got, &says)
+	}
+	says.Reset()
+	if got := ended(t.Context(), &statusError{code: exitHadoop}, &says); got != exitHadoop || says.Len() > 0 { // all was said
+		t.Errorf("%d: %q", got, &says)
 	}
 }
