@@ -443,6 +443,48 @@ func TestAGroupWaitsForTheWordOfWhoWasOnlySlow(t *testing.T) {
 	}
 }
 
+// A group that lacks a datanode which is well again is given back for a whole one. Where there is none by then, since readers have given up others meanwhile, those get another
+// chance; and where the namenode does not take it back it is written.
+func TestAGroupIsNotGivenUpForAWholeOneThatThereIsNot(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []bool{false, true} {
+		p := codings[1]
+		c, client := newGroups(t, layoutOf(t, p).Layout.Units(), p)
+		client.times.stall = limit
+		asked := make(chan struct{})
+		slow := c.nodes[1].info()
+		client.suspects.suspect(client.transferAddr(slow), slow, true, func(context.Context) error {
+			<-asked
+			return nil
+		})
+		var once sync.Once
+		c.before = func(method string, _ *hrpc.Call) error {
+			switch {
+			case method == "addBlock":
+				once.Do(func() { close(asked) })
+			case method == "abandonBlock" && refused:
+				return metadata.Errorf(metadata.ErrSafeMode, "not now")
+			case method == "abandonBlock":
+				for _, n := range c.nodes[2:] {
+					node := n.info()
+					client.suspects.suspect(client.transferAddr(node), node, false, func(context.Context) error { return errInjected })
+				}
+			}
+			return nil
+		}
+		data := pattern(9000)
+		put(t, client, "/f", data)
+		lost, calls := 0, 3
+		if refused {
+			lost, calls = 1, 1
+		}
+		c.checkGroups("/f", data, lost)
+		if n := c.count("addBlock"); n != calls {
+			t.Errorf("refused=%t: the namenode was asked for a group %d times, want %d", refused, n, calls)
+		}
+	}
+}
+
 // Where no datanode of a group says a word that is nobody's fault in particular, and all are waited for.
 func TestAGroupOfWhichNobodySaysAWordIsWaitedFor(t *testing.T) {
 	t.Parallel()

@@ -479,7 +479,7 @@ func (w *Writer) addStriped(p []byte) (int, error) {
 	return n, nil
 }
 
-// haveGroup begins a group if none is being written. Where nobody is left but datanodes that failed, they get another chance.
+// haveGroup begins a group if none is being written.
 func (w *Writer) haveGroup() error {
 	if w.group != nil {
 		return nil
@@ -487,25 +487,35 @@ func (w *Writer) haveGroup() error {
 	if err := w.sealed(); err != nil {
 		return err
 	}
-	b, err := w.addBlock(w.life, false)
-	if err != nil && len(w.leftOut()) > 0 && errors.Is(err, metadata.ErrIO) && w.life.Err() == nil {
-		w.exclude, w.lastResort = nil, true
-		b, err = w.addBlock(w.life, false)
-	}
+	b, err := w.addGroup()
 	if err != nil {
 		return err
 	}
 	// One that was slow to answer a reader may be all that a group lacks: who turns to others for want of a word has no others here.
 	for try := 0; try < wholeTries && len(b.GetLocs()) < w.coder.Layout().Units() && w.pardoned(w.life); try++ {
 		if err := w.giveBack(b.GetB()); err != nil {
-			return err
+			if _, refused := errors.AsType[*Error](err); !refused || w.life.Err() != nil { // without an answer nobody knows whether the group is still there
+				return err
+			}
+			w.log(w.life, "a group that lacks datanodes is written, because it was not taken back", "path", w.path, "error", err)
+			break
 		}
-		if b, err = w.addBlock(w.life, false); err != nil {
+		if b, err = w.addGroup(); err != nil {
 			return err
 		}
 	}
 	w.group, err = newGroup(w, b)
 	return err
+}
+
+// addGroup gets the next group from the namenode. Where nobody is left but datanodes that failed or are silent, they get another chance.
+func (w *Writer) addGroup() (*hadooppb.LocatedBlockProto, error) {
+	b, err := w.addBlock(w.life, false)
+	if err != nil && len(w.without) > 0 && errors.Is(err, metadata.ErrIO) && w.life.Err() == nil {
+		w.exclude, w.lastResort = nil, true
+		b, err = w.addBlock(w.life, false)
+	}
+	return b, err
 }
 
 // wholeTries is how often a group is asked for once more that lacks datanodes which have shown to be well since.

@@ -88,16 +88,7 @@ func clusterInit(c *cli.Context) (err error) {
 	founded := false
 	defer func() {
 		if err != nil && !founded {
-			err = fmt.Errorf("%w; nothing of the cluster is left", err)
-			if left := m.undo(); left != nil {
-				err = fmt.Errorf("%w, but %w", err, left)
-			}
-			if left := os.RemoveAll(filepath.Join(m.data, "namenode")); left != nil {
-				err = fmt.Errorf("%w, but %w", err, left)
-			}
-			if left := os.RemoveAll(filepath.Join(m.data, "resourcemanager")); left != nil {
-				err = fmt.Errorf("%w, but %w", err, left)
-			}
+			err = m.unfound(err)
 		}
 	}()
 	if err := m.found(); err != nil {
@@ -117,6 +108,17 @@ func clusterInit(c *cli.Context) (err error) {
 	}
 	fmt.Fprintf(c.App.Writer, "\ncluster %s is ready; HADOOP_CONF_DIR=%s finds it.\nOn each other machine, within 24 hours (it is a secret):\n\n%s\n", m.cluster, m.file("conf"), joinLine(token))
 	return nil
+}
+
+// unfound takes back what found and start have made, after an error, and says what is left.
+func (m *machineSetup) unfound(err error) error {
+	err = fmt.Errorf("%w; nothing of the cluster is left", err)
+	for _, left := range []error{m.undo(), os.RemoveAll(filepath.Join(m.data, "namenode")), os.RemoveAll(filepath.Join(m.data, "resourcemanager"))} {
+		if left != nil {
+			err = fmt.Errorf("%w, but %w", err, left)
+		}
+	}
+	return &leftError{err}
 }
 
 // found makes the files of a cluster's first machine.

@@ -49,7 +49,8 @@ Please Note:
 
 func fsckCommand() *cli.Command {
 	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
-		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing, with 3 if no namenode answers, with 4 if one refuses or is not who this user knows, with 130 after Ctrl-C. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
+		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing, with 3 if no namenode answers, with 4 if one is not who this user knows or its web server refuses this user (HTTP 401 or 403), with 130 after Ctrl-C. "+
+			"If the namenode refuses to look PATH up (it is not there, or this user may not see it) fsck says so and ends with 0, as Hadoop's does. -move copies what can be read of a file that lacks blocks to files in /lost+found/<path>, "+
 			"one for each run of blocks without a gap, and leaves the file; with -delete the file is deleted after that, unless something that can be read could not be copied. -move is the superuser's.\n\n"+fsckUsage, fsck)
 }
 
@@ -199,26 +200,27 @@ func (t *hadoopTool) activePage() (*http.Client, string, error) {
 		return nil, "", noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
 	}
 	leader := ""
-	var last error
+	var causes []error
 	untilLed(t.ctx, func() (led, answered bool) {
+		causes = nil
 		for _, address := range addresses {
 			var h struct {
 				State string `json:"state"`
 			}
 			if err := getJSONBy(t.ctx, pages, address+"/health", &h); err != nil {
-				last = err
+				causes = append(causes, err)
 				continue
 			}
 			if h.State == "active" {
 				leader = address
 				return true, true
 			}
-			last, answered = fmt.Errorf("%s does not lead", address), true
+			causes, answered = append(causes, fmt.Errorf("%s does not lead", address)), true
 		}
 		return false, answered
 	})
 	if leader == "" {
-		return nil, "", fail(exitUnreachable, "no namenode leads: %w", last)
+		return nil, "", fail(exitUnreachable, "no namenode leads: %w", errors.Join(causes...))
 	}
 	return pages, leader, nil
 }

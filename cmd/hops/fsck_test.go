@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,13 +58,33 @@ func TestFsckOfAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte(c.addr), []byte(stranger.addr)), 0o600); err != nil {
+	var file login.File
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte(c.addr), []byte(stranger.addr)), &file); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"fsck", "/d"}, {"fsck", "-blockId", "blk_1"}} {
-		var out, errs bytes.Buffer
-		if code := run(append([]string{"hops"}, args...), strings.NewReader(""), &out, &errs); code != exitDenied || !strings.Contains(errs.String(), "not of this cluster") {
-			t.Errorf("%v: %d\n%s%s", args, code, &out, &errs)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := login.Namenode{HTTP: l.Addr().String(), IPC: l.Addr().String()}
+	l.Close()
+	other := file.Namenodes[0]
+	for _, all := range [][]login.Namenode{{other}, {other, nobody}, {nobody, other}} { // whichever is asked first
+		file.Namenodes = all
+		if text, err = json.Marshal(&file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"fsck", "/d"}, {"fsck", "-blockId", "blk_1"}, {"user", "tokens"}} {
+			if len(all) > 1 && args[1] == "/d" { // it asks the one that nobody listens at for long
+				continue
+			}
+			var out, errs bytes.Buffer
+			if code := run(append([]string{"hops"}, args...), strings.NewReader(""), &out, &errs); code != exitDenied || !strings.Contains(errs.String(), "not of this cluster") {
+				t.Errorf("%v, namenodes %v: %d\n%s%s", args, all, code, &out, &errs)
+			}
 		}
 	}
 }
@@ -107,6 +128,7 @@ func TestExitStatusesOfErrors(t *testing.T) {
 	interrupted, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	nobody := errors.New("connection refused")
+	refusal := &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
 	for _, test := range []struct {
 		ctx  context.Context
 		err  error
@@ -120,15 +142,31 @@ func TestExitStatusesOfErrors(t *testing.T) {
 		{t.Context(), fail(exitUnreachable, "%w", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), exitDenied},
 		{t.Context(), fail(exitUnreachable, "%w", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), exitDenied},
 		{t.Context(), fail(exitUnreachable, "%w", &net.OpError{Op: "dial", Err: nobody}), exitUnreachable},
+		{t.Context(), fail(exitUnreachable, "%w", &hrpc.UnreachableError{Addresses: []string{"a:1", "b:1"}, Errors: []error{&net.OpError{Op: "dial", Err: nobody}, refusal}}), exitDenied},
+		{t.Context(), fail(exitUnreachable, "%w", &hrpc.UnreachableError{Addresses: []string{"a:1", "b:1"}, Errors: []error{refusal, &net.OpError{Op: "dial", Err: nobody}}}), exitDenied},
 		{t.Context(), fail(exitUsage, "%w", authority.ErrForeign), exitUsage},
 		{interrupted, fail(exitUnreachable, "namenode nn1: %w", nobody), exitInterrupted},
 		{interrupted, fmt.Errorf("stat /d: %w", context.Canceled), exitInterrupted},
 		{interrupted, fail(exitDenied, "no"), exitDenied}, // which was the answer
 		{interrupted, nobody, exitFailed},
+		{interrupted, fmt.Errorf("nn1: %w; and more", fail(exitUnreachable, "%w", nobody)), exitInterrupted},
 	} {
 		var says bytes.Buffer
 		if got := ended(test.ctx, test.err, &says); got != test.want || (says.Len() == 0) != (got == exitInterrupted) {
 			t.Errorf("%v: %d, want %d; it says %q", test.err, got, test.want, &says)
 		}
+	}
+}
+
+// What is said around an error that has an exit status is said with it.
+func TestEndedSaysAllOfAnError(t *testing.T) {
+	var says bytes.Buffer
+	err := fmt.Errorf("%w; nothing is left", fail(exitDenied, "no"))
+	if got := ended(t.Context(), err, &says); got != exitDenied || says.String() != "hops: no; nothing is left\n" {
+		t.Errorf("%d: %q", got, &says)
+	}
+	says.Reset()
+	if got := ended(t.Context(), &statusError{code: exitHadoop}, &says); got != exitHadoop || says.Len() > 0 { // all was said
+		t.Errorf("%d: %q", got, &says)
 	}
 }

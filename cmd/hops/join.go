@@ -78,7 +78,7 @@ func join(c *cli.Context) (err error) {
 		return err
 	}
 	if err := m.start(c.Context, c.App.Writer); err != nil {
-		err = fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+		err = m.notStarted(err)
 		if m.run {
 			if c.Context.Err() != nil { // it was told to end, and is a member: it goes on the next time
 				return m.end()
@@ -92,6 +92,11 @@ func join(c *cli.Context) (err error) {
 		return m.stay(c.Context)
 	}
 	return nil
+}
+
+// notStarted says of a machine that has joined that its servers do not run.
+func (m *machineSetup) notStarted(err error) error {
+	return &leftError{fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)}
 }
 
 // joinToken is the token that is given, or in the file that is.
@@ -184,7 +189,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 	answer, root, unknown, err := askToJoin(ctx, addr, token, asked)
 	switch {
 	case err != nil && unknown:
-		return fmt.Errorf("%w. Whether %s was taken in is not known: the same command finds out, and goes on", err, m.name)
+		return &leftError{fmt.Errorf("%w. Whether %s was taken in is not known: the same command finds out, and goes on", err, m.name)}
 	case err != nil && made:
 		return errors.Join(err, os.Remove(m.file(joiningKey)))
 	case err != nil:

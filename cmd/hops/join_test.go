@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -82,6 +85,41 @@ func TestWhoJoinsWaitsForAnElection(t *testing.T) {
 	}}
 	if _, _, _, err := askToJoin(t.Context(), serveAdmission(t, credentials.Member, broken), token, nil); err == nil || !strings.Contains(err.Error(), "the disk is gone") || broken.asked.Load() != 1 {
 		t.Errorf("%v; asked %d times", err, broken.asked.Load())
+	}
+}
+
+// Who interrupts a command reads what it has left, or how to find out.
+func TestWhatAnInterruptedCommandSaysOfWhatItLeaves(t *testing.T) {
+	t.Parallel()
+	credentials, a, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	joining, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	addr := serveAdmission(t, credentials.Member, &admission{answer: func(int32) (*pb.JoinResponse, error) {
+		interrupt()
+		return nil, grpcstatus.Error(codes.Unavailable, "going away")
+	}})
+	m := &machineSetup{name: "m2", dir: t.TempDir(), data: t.TempDir(), roles: []authority.Role{authority.Datanode}, address: "127.0.0.1"}
+	unknown := m.join(joining, addr, authority.Token{Authority: authority.FingerprintOf(a.Root())})
+
+	kept := t.TempDir()
+	if err := os.WriteFile(filepath.Join(kept, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m = &machineSetup{dir: t.TempDir(), data: t.TempDir(), run: true, made: []string{kept}} // which cannot be removed
+	unmade := m.unfound(fmt.Errorf("namenode: %w", context.Canceled))
+
+	for want, err := range map[string]error{
+		"Whether m2 was taken in is not known: the same command finds out": unknown,
+		"nothing of the cluster is left, but remove " + kept:               unmade,
+		"m2 is a member of cluster c, but namenode: context canceled":      (&machineSetup{name: "m2", cluster: "c"}).notStarted(fmt.Errorf("namenode: %w", context.Canceled)),
+	} {
+		var says bytes.Buffer
+		if code := ended(joining, err, &says); code != exitInterrupted || !strings.Contains(says.String(), want) {
+			t.Errorf("%v: %d: it says %q, want %q", err, code, &says, want)
+		}
 	}
 }
 

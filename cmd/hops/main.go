@@ -76,6 +76,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // ended says an error of a command, and is its exit status. What could not be reached was interrupted, if the user did that; and where one end of a connection is not who
 // the other one takes it for, there was an answer: a refusal.
+// Who interrupts a command is told nothing but what it has left.
 func ended(ctx context.Context, err error, stderr io.Writer) int {
 	var status *statusError
 	if !errors.As(err, &status) {
@@ -90,15 +91,23 @@ func ended(ctx context.Context, err error, stderr io.Writer) int {
 	code := status.code
 	switch {
 	case ctx.Err() != nil && (code == exitUnreachable || errors.Is(err, context.Canceled)):
-		return exitInterrupted
-	case code == exitUnreachable && notLetIn(status.err):
+		if _, leaves := errors.AsType[*leftError](err); !leaves {
+			return exitInterrupted
+		}
+		code = exitInterrupted
+	case code == exitUnreachable && notLetIn(err):
 		code = exitDenied
 	}
 	if status.err != nil {
-		fmt.Fprintf(stderr, "hops: %v\n", status.err)
+		fmt.Fprintf(stderr, "hops: %v\n", err)
 	}
 	return code
 }
+
+// leftError marks an error that says what a command has left, or how to find out.
+type leftError struct{ error }
+
+func (e *leftError) Unwrap() error { return e.error }
 
 // notLetIn reports whether an error is that of a connection of which one end is not who the other one takes it for, or of a handshake that failed otherwise.
 func notLetIn(err error) bool {
@@ -113,8 +122,20 @@ func notLetIn(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
-	alert, ok := errors.AsType[*net.OpError](err)
-	return ok && (alert.Op == "remote error" || alert.Op == "local error") // as crypto/tls has them
+	return alerted(err)
+}
+
+// alerted reports whether one of the causes of an error, in whichever branch, is an alert of TLS, which crypto/tls has as net has what becomes of a connection.
+func alerted(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it is the walk
+	case *net.OpError:
+		return e.Op == "remote error" || e.Op == "local error" || alerted(e.Err)
+	case interface{ Unwrap() error }:
+		return alerted(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), alerted)
+	}
+	return false
 }
 
 // statusError ends the program with a status of its own; err may be nil when everything is said.

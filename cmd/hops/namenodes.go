@@ -133,7 +133,7 @@ func (n *namenodes) ask(ctx context.Context, method, path string, body, into any
 			return err
 		}
 	}
-	var problem error
+	var problems []error
 	for _, address := range n.addresses {
 		target := address + path
 		if n.claim != "" {
@@ -152,13 +152,13 @@ func (n *namenodes) ask(ctx context.Context, method, path string, body, into any
 			if _, wrapped := errors.AsType[*url.Error](err); wrapped {
 				err = errors.Unwrap(err) // which says the whole address once more
 			}
-			problem = fail(exitUnreachable, "%s: %w", address, err)
+			problems = append(problems, fmt.Errorf("%s: %w", address, err))
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
 		answer.Body.Close()
 		if err != nil {
-			problem = fail(exitUnreachable, "%s: %w", address, err)
+			problems = append(problems, fmt.Errorf("%s: %w", address, err))
 			continue
 		}
 		if answer.StatusCode == http.StatusOK {
@@ -179,10 +179,10 @@ func (n *namenodes) ask(ctx context.Context, method, path string, body, into any
 		case http.StatusBadRequest:
 			code = exitUsage
 		case http.StatusMisdirectedRequest, http.StatusServiceUnavailable: // it does not lead
-			problem = &statusError{exitUnreachable, refused}
+			problems = append(problems, refused)
 			continue
 		}
 		return &statusError{code, refused}
 	}
-	return problem
+	return &statusError{exitUnreachable, errors.Join(problems...)}
 }
