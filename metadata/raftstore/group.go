@@ -157,8 +157,9 @@ type Group struct {
 	reads     reader
 	horizons  horizons
 
-	// reign is set while this member leads and is ready.
+	// reign is set while this member leads and is ready. lastReign is the last one that was set, whether it has ended or not.
 	reign      atomic.Pointer[reign]
+	lastReign  atomic.Pointer[reign]
 	leadership atomic.Pointer[Leadership]
 	pulls      pulls
 	lending    lending

@@ -46,6 +46,16 @@ func (g *Group) newReign() *reign {
 
 func (r *reign) abandon() { r.leaving.Do(func() { close(r.abandoned) }) }
 
+// ended: raft has said so. It is never ready again.
+func (r *reign) ended() bool {
+	select {
+	case <-r.lost:
+		return true
+	default:
+		return false
+	}
+}
+
 func (r *reign) end() {
 	close(r.lost)
 	r.asks.close()
@@ -189,6 +199,7 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 			}
 			candidate = nil
 			g.fsm.advance(b.index)
+			g.lastReign.Store(b.reign)
 			g.reign.Store(b.reign)
 		case <-observed:
 		case <-stop:

@@ -41,11 +41,12 @@ func (g *Group) watchMachine() {
 			return true
 		}
 		g.stuck.Store(true)
+		g.abandonEnded()
 		if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 {
 			g.sayStuck(&said, slog.LevelWarn, "the state machine does not come back with an entry: is the disk of its checkpoint, or of its files, silent?", entry, took)
 			return true
 		}
-		r := g.reign.Load()
+		r := g.lastReign.Load()
 		to, found := g.successor(g.raft.CurrentTerm(), func(k knowledge) bool { return k.Roomy && k.Applied >= entry })
 		if !found {
 			g.sayStuck(&said, slog.LevelError, "the state machine does not come back with an entry, and no other member is known to have carried it out: nothing is until it does", entry, took)
@@ -61,6 +62,14 @@ func (g *Group) watchMachine() {
 		}
 		return true
 	})
+}
+
+// abandonEnded ends the wait for what the last reign has sent off, if it is over, however that came: what is committed is out of raft's hands, which answers when the
+// state machine comes back. A new reign waits for nothing of an earlier one: it is ready when the state machine has carried all of that out.
+func (g *Group) abandonEnded() {
+	if r := g.lastReign.Load(); r != nil && r.ended() {
+		r.abandon()
+	}
 }
 
 // sayStuck says it now and then.

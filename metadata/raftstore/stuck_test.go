@@ -112,3 +112,51 @@ func TestALeaderThatIsNoSlowerThanOthersStays(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Leadership may go in another way while the state machine is stuck: what is under way has left raft's hands, and only the state machine would end the wait.
+func TestNobodyWaitsForAStuckLeaderThatWasDeposed(t *testing.T) {
+	c := newCluster(t, 3)
+	c.timers = calm
+	c.configure = func(h *HostConfig) { h.SlowApply = 2 * time.Second }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	goOn := stuckMachines(c, id)
+	lost := make(chan error, 1)
+	g.ProposeAsync(set("y", 2), nil, func(_ any, err error) { lost <- err })
+	eventually(t, "its state machine has the entry", func() bool { return g.fsm.applying.Load() != 0 })
+	var other *Group
+	for _, m := range c.members {
+		if m.ID != id {
+			other = c.nodes[m.ID].groups["a"]
+		}
+	}
+	if err := other.Stand(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-lost:
+		if !errors.Is(err, ErrUnknown) {
+			t.Errorf("who waited hears %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("who waited for the command goes on waiting")
+	}
+	c.propose("a", set("x", 3), id)
+	goOn()
+	eventually(t, "it goes on where it was", func() bool {
+		m := c.nodes[id].machines["a"]
+		return m.get("x") == "3" && m.get("y") == "2" && !g.stuck.Load()
+	})
+	eventually(t, "it leads again", func() bool {
+		now := c.leader("a")
+		return now == g || now.TransferLeadership(ctx(t), id) == nil
+	})
+	c.propose("a", set("x", 4))
+	select {
+	case <-g.reign.Load().abandoned:
+		t.Error("a reign that goes on is abandoned")
+	default:
+	}
+}
