@@ -849,14 +849,7 @@ func (g *Group) handOver() {
 	if r == nil {
 		return
 	}
-	var to raft.Server
-	var ok bool
-	if g.host.space.low() {
-		to, ok = g.successor(r.term, knowledge.roomy)
-	}
-	if !ok {
-		to, ok = g.successor(r.term, nil)
-	}
+	to, ok := g.heir(r.term)
 	if !ok {
 		g.log.Debug("nobody to hand over to")
 		return

@@ -242,7 +242,7 @@ func ParseMember(id, address string) (Member, error) {
 	return Member{ID: id, Address: address}, nil
 }
 
-// TransferLeadership hands leadership to a member, or to the most advanced one if id is empty. It returns when this
+// TransferLeadership hands leadership to a member, or, if id is empty, to the most advanced one of those that say they would lead well, or of all. It returns when this
 // member leads no more.
 func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	reign := g.reign.Load()
@@ -251,7 +251,7 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	}
 	to := raft.Server{ID: raft.ServerID(id)}
 	if id == "" {
-		best, ok := g.successor(reign.term, nil)
+		best, ok := g.heir(reign.term)
 		if !ok {
 			return metadata.Errorf(metadata.ErrRetriable, "no other voter of group %s has answered lately", g.name)
 		}

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -158,5 +159,65 @@ func TestNobodyWaitsForAStuckLeaderThatWasDeposed(t *testing.T) {
 	case <-g.reign.Load().abandoned:
 		t.Error("a reign that goes on is abandoned")
 	default:
+	}
+}
+
+// Who hands over for another reason looks for a voter whose state machine works, and takes any where there is none.
+func TestNobodyHandsOverToAStuckMember(t *testing.T) {
+	const stands = "standing for election"
+	for name, handOver := range map[string]func(c *cluster, g *Group, hang func(id string, on bool)){
+		"asked to": func(_ *cluster, g *Group, _ func(string, bool)) {
+			if err := g.TransferLeadership(ctx(t), ""); err != nil {
+				t.Error(err)
+			}
+		},
+		"stops": func(c *cluster, g *Group, _ func(string, bool)) { c.stop(g.host.cfg.ID) },
+		"slow log": func(_ *cluster, g *Group, hang func(string, bool)) {
+			hang(g.host.cfg.ID, true)
+			g.ProposeAsync(set("x", 3), nil, func(any, error) {})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 3)
+			c.timers = calm
+			hang := hangable(c, time.Hour, time.Second)
+			disks := c.configure
+			logs := make(map[string]*counter)
+			c.configure = func(h *HostConfig) {
+				disks(h)
+				h.SlowApply = 100 * time.Millisecond
+				logs[h.ID] = &counter{seen: make(map[string]int)}
+				h.Logger = slog.New(logs[h.ID])
+			}
+			c.start("a")
+			c.propose("a", set("x", 1))
+			g := c.leader("a")
+			id := g.host.cfg.ID
+			var others []*Group // the last one would be taken for its place in the list
+			for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+				if string(s.ID) != id {
+					others = append(others, c.nodes[string(s.ID)].groups["a"])
+				}
+			}
+			stuck := others[1]
+			stuckMachines(c, stuck.host.cfg.ID)
+			c.propose("a", set("x", 2))
+			eventually(t, "it is stuck, and has as much of the log as the other one", func() bool {
+				if g != c.leader("a") {
+					t.Fatal("leadership went by itself")
+				}
+				last := g.raft.LastIndex()
+				return stuck.stuck.Load() && stuck.raft.LastIndex() == last && others[0].fsm.applied.Load() == last &&
+					g.wire.peer("m1").match+g.wire.peer("m2").match+g.wire.peer("m3").match == 2*last
+			})
+			stood := logs[stuck.host.cfg.ID].count(stands)
+			handOver(c, g, hang)
+			if now := c.leader("a", id); now != others[0] {
+				t.Errorf("%s leads", now.host.cfg.ID)
+			}
+			if n := logs[stuck.host.cfg.ID].count(stands) - stood; n != 0 {
+				t.Errorf("the stuck member stood %d times", n)
+			}
+		})
 	}
 }
