@@ -221,3 +221,34 @@ func TestNobodyHandsOverToAStuckMember(t *testing.T) {
 		})
 	}
 }
+
+// A handover that fails is tried again at each look, and said now and then.
+func TestAStuckLeaderSaysNowAndThenThatItHandsOver(t *testing.T) {
+	const says, failed = "giving up leadership: the state machine does not come back with an entry", "the handover failed"
+	c := newCluster(t, 3)
+	c.timers = calm
+	logs := make(map[string]*counter)
+	c.configure = func(h *HostConfig) {
+		h.SlowApply = 100 * time.Millisecond
+		logs[h.ID] = &counter{seen: make(map[string]int)}
+		h.Logger = slog.New(logs[h.ID])
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	id := "m1"
+	if c.leader("a").host.cfg.ID == id {
+		id = "m2"
+	}
+	g := c.nodes[id].groups["a"]
+	stuckMachines(c, id)
+	c.propose("a", set("x", 2))
+	eventually(t, "a follower is stuck", g.stuck.Load)
+	if err := g.Stand(); err != nil { // who is elected so hands over to nobody before others' promises are over
+		t.Fatal(err)
+	}
+	eventually(t, "handovers fail", func() bool { return logs[id].count(failed) >= 5 })
+	if n := logs[id].count(says); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	c.propose("a", set("x", 3), id)
+}
