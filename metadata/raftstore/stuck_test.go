@@ -80,6 +80,9 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 	if k, err := now.askKnowledge(ctx(t), g.host.Address()); err != nil || k.Roomy {
 		t.Errorf("it says that it would lead: %+v, %v", k, err)
 	}
+	if !g.Status().Stuck || now.Status().Stuck {
+		t.Errorf("stuck is %v, and of who leads %v", g.Status().Stuck, now.Status().Stuck)
+	}
 	eventually(t, "it does not stand while another one leads", g.holdsBack)
 	c.propose("a", set("x", 5), id)
 	goOn()
