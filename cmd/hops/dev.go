@@ -100,9 +100,7 @@ func runDev(c *cli.Context) error {
 	}
 	b.Alone = true
 	b.OnFatal = func(err error) {
-		hangUp()
-		logger.Error("stopping: the Raft store cannot go on", "err", err)
-		os.Exit(exitFailed)
+		die(func() { logger.Error("stopping: the Raft store cannot go on", "err", err) }, os.Exit)
 	}
 	b.Listen = open.take
 	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
@@ -131,7 +129,7 @@ func runDev(c *cli.Context) error {
 		tellRunning(c.App.ErrWriter, filepath.Join(dir, "conf"))
 		return nil
 	}})
-	return p.Run(c.Context, func() {
+	return cause(p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.ErrWriter, "a cluster for this workstation, not for production; data in %s\n", dir)
 		if r, n := file.HadoopProperties().Replication, c.Int("datanodes"); r > n {
 			fmt.Fprintf(c.App.ErrWriter, "note: dfs.replication is %d and there are %d datanodes: blocks stay under-replicated\n", r, n)
@@ -139,7 +137,7 @@ func runDev(c *cli.Context) error {
 		fmt.Fprint(c.App.ErrWriter, devHints(dir))
 		fmt.Fprintf(c.App.Writer, "ready in %.1fs  fs=%s  http=http://%s  rm=http://%s\n",
 			time.Since(started).Seconds(), roles.FSURI(file), file.Namenodes[0].HTTP, file.ResourceManagers[0].HTTP)
-	})
+	}), 3*logEnds)
 }
 
 // processUser is whom the cluster knows this process as by the owner of its sockets: it needs no ticket or token.

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,4 +26,25 @@ func hangUp() {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // an error: it is no socket, or not connected
 		}
 	}
+}
+
+// dying: the process is ending for a reason that is said beside its parts, which may end sooner because of it: a listener that hangUp has shut down does.
+var dying atomic.Bool
+
+// die ends the process by exit when say has said why. What was accepted meanwhile is hung up on, too.
+func die(say func(), exit func(code int)) {
+	dying.Store(true)
+	hangUp()
+	say()
+	hangUp()
+	exit(exitFailed)
+}
+
+// cause is the error with which the parts of a program have ended, unless die is at work: the reason is another one then, and patience is how long it may take until that is said.
+func cause(err error, patience time.Duration) error {
+	if !dying.Load() {
+		return err
+	}
+	time.Sleep(patience)
+	return &statusError{code: exitFailed}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -41,5 +42,51 @@ func TestNobodyWaitsForAProcessThatCannotEnd(t *testing.T) {
 		if c, err := net.Dial(network, l.Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("%s: who connects: %v, %v", network, c, err)
 		}
+	}
+}
+
+// While the reason is said, which a disk may keep up, more connections come, and parts end because their listeners were shut down: that is no reason.
+func TestNobodySaysASecondReason(t *testing.T) {
+	defer dying.Store(false)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := cause(io.ErrShortWrite, 0); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("a part's own reason is %v", err)
+	}
+	var client, server net.Conn
+	var second error
+	exited := make(chan int, 1)
+	die(func() {
+		_, err := l.Accept()
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a listener that was hung up on: %v", err)
+		}
+		second = cause(err, 0)
+		again, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { again.Close() })
+		if client, err = net.Dial("tcp", again.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		if server, err = again.Accept(); err != nil {
+			t.Fatal(err)
+		}
+	}, func(code int) { exited <- code })
+	defer client.Close()
+	defer server.Close()
+	if code := <-exited; code != exitFailed {
+		t.Errorf("exit status %d", code)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("who connected meanwhile hears %v", err)
+	}
+	var said strings.Builder
+	if code := ended(t.Context(), second, &said); code != exitFailed || said.Len() > 0 {
+		t.Errorf("the parts' end is status %d, and says %q", code, said.String())
 	}
 }

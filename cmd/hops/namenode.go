@@ -29,6 +29,7 @@ type namenodeHealth struct {
 	SafeMode string            `json:"safe_mode,omitempty"`
 	Joining  bool              `json:"joining"`
 	Lag      uint64            `json:"lag"`
+	Stuck    bool              `json:"stuck"`
 	Stranger string            `json:"stranger,omitempty"`
 	Members  []namenode.Member `json:"members"`
 
@@ -235,6 +236,8 @@ func namenodeRows(file *config.File, all []namenodeHealth, leader *namenodeHealt
 		switch {
 		case h.err != nil && member:
 			r.Remarks = h.err.Error()
+		case h.Stuck:
+			r.Remarks = "does not come back with an entry: look at its disks"
 		case h.SafeMode != "" && h.State == "active":
 			r.Remarks = h.SafeMode
 		case h.Stranger != "" && !member:

@@ -79,13 +79,13 @@ func runServer(c *cli.Context) error {
 	}
 	b.Path = c.String("config")
 	b.OnFatal = func(err error) {
-		hangUp() // the reason may be a disk that keeps the log as well
-		if file.Log.Dir != "" {
-			tellEnd(err, logger, end, c.App.ErrWriter, logEnds)
-		} else {
-			logger.Error("stopping: the Raft store cannot go on", "err", err)
-		}
-		os.Exit(exitFailed)
+		die(func() { // the reason may be a disk that keeps the log as well
+			if file.Log.Dir != "" {
+				tellEnd(err, logger, end, c.App.ErrWriter, logEnds)
+			} else {
+				logger.Error("stopping: the Raft store cannot go on", "err", err)
+			}
+		}, os.Exit)
 	}
 	p := program.Program{Logger: logger}
 	p.Add(b.Membership()...)
@@ -113,9 +113,9 @@ func runServer(c *cli.Context) error {
 		p.Add(parts...)
 	}
 	p.Add(b.Awaited())
-	err = p.Run(c.Context, func() {
+	err = cause(p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.Writer, "%s ready in %.1fs\n", strings.Join(roleNames, ", "), time.Since(started).Seconds())
-	})
+	}), 3*logEnds)
 	if err != nil && file.Log.Dir != "" {
 		logger.Error("the server ends", "err", err)
 	}

@@ -258,6 +258,9 @@ func TestWhatWaitsForTheCrowdIsRefusedWhenLeadershipEnds(t *testing.T) {
 	t.Parallel()
 	_, g := gathers(t, 3, 64)
 	done := proposeHeld(t, g, 3)
+	g.batches.mu.Lock()
+	g.batches.gather.until = time.Now().Add(time.Hour) // they wait for as long as the handover takes
+	g.batches.mu.Unlock()
 	if err := g.TransferLeadership(ctx(t), ""); err != nil {
 		t.Fatal(err)
 	}

@@ -157,8 +157,9 @@ type Group struct {
 	reads     reader
 	horizons  horizons
 
-	// reign is set while this member leads and is ready.
+	// reign is set while this member leads and is ready. lastReign is the last one that was set, whether it has ended or not.
 	reign      atomic.Pointer[reign]
+	lastReign  atomic.Pointer[reign]
 	leadership atomic.Pointer[Leadership]
 	pulls      pulls
 	lending    lending
@@ -848,14 +849,7 @@ func (g *Group) handOver() {
 	if r == nil {
 		return
 	}
-	var to raft.Server
-	var ok bool
-	if g.host.space.low() {
-		to, ok = g.successor(r.term, knowledge.roomy)
-	}
-	if !ok {
-		to, ok = g.successor(r.term, nil)
-	}
+	to, ok := g.heir(r.term)
 	if !ok {
 		g.log.Debug("nobody to hand over to")
 		return

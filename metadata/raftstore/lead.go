@@ -46,6 +46,16 @@ func (g *Group) newReign() *reign {
 
 func (r *reign) abandon() { r.leaving.Do(func() { close(r.abandoned) }) }
 
+// ended: raft has said so. It is never ready again.
+func (r *reign) ended() bool {
+	select {
+	case <-r.lost:
+		return true
+	default:
+		return false
+	}
+}
+
 func (r *reign) end() {
 	close(r.lost)
 	r.asks.close()
@@ -92,14 +102,17 @@ func (g *Group) abandon(s slowWrite, current *reign) {
 	if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 || g.wire.silent.Swap(true) {
 		return
 	}
-	to, found := g.successor(g.raft.CurrentTerm(), nil)
-	g.log.Warn("giving up leadership: the log's disk is slow", "write", s.what, "for", s.took.Round(time.Millisecond), "to", to.ID)
+	term := g.raft.CurrentTerm()
+	g.log.Warn("giving up leadership: the log's disk is slow", "write", s.what, "for", s.took.Round(time.Millisecond))
 	if current != nil {
 		current.abandon()
 	}
-	if found {
-		g.workers.Go(func() { g.wire.nominate(to) })
-	}
+	g.workers.Go(func() {
+		if to, found := g.heir(term); found {
+			g.log.Info("it is to lead in place of this member", "to", to.ID)
+			g.wire.nominate(to)
+		}
+	})
 }
 
 // Leadership returns the present view without asking anybody. A leader that was cut off learns it when its lease ends;
@@ -189,6 +202,7 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 			}
 			candidate = nil
 			g.fsm.advance(b.index)
+			g.lastReign.Store(b.reign)
 			g.reign.Store(b.reign)
 		case <-observed:
 		case <-stop:

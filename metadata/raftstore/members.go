@@ -84,6 +84,8 @@ type Status struct {
 	Queued int
 	// Joining: the member started empty and does not vote yet.
 	Joining bool
+	// Stuck: the state machine does not come back with an entry, and the member carries nothing out.
+	Stuck bool
 	// Committed is the last entry that a leader has said is committed: how far Applied lags behind.
 	Committed uint64
 	// FreeBytes and ReserveBytes are of the disk; below the reserve nothing is proposed. The reserve is what was configured,
@@ -100,7 +102,7 @@ func (g *Group) Status() Status {
 	s := Status{
 		Leadership: g.Leadership(), Name: g.name,
 		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
-		Joining: g.joining.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
+		Joining: g.joining.Load(), Stuck: g.stuck.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
 	}
 	if why := g.stranger.Load(); why != nil {
 		s.Stranger = *why
@@ -242,7 +244,7 @@ func ParseMember(id, address string) (Member, error) {
 	return Member{ID: id, Address: address}, nil
 }
 
-// TransferLeadership hands leadership to a member, or to the most advanced one if id is empty. It returns when this
+// TransferLeadership hands leadership to a member, or, if id is empty, to the most advanced one of those that say they would lead well, or of all. It returns when this
 // member leads no more.
 func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	reign := g.reign.Load()
@@ -251,7 +253,7 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	}
 	to := raft.Server{ID: raft.ServerID(id)}
 	if id == "" {
-		best, ok := g.successor(reign.term, nil)
+		best, ok := g.heir(reign.term)
 		if !ok {
 			return metadata.Errorf(metadata.ErrRetriable, "no other voter of group %s has answered lately", g.name)
 		}

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -221,32 +222,51 @@ func (g *Group) yield(to raft.Server) error {
 	return g.settle(g.raft.LeadershipTransferToServer(to.ID, to.Address))
 }
 
-// successor is the voter that would lead best after this member, the leader of a term: it has answered lately, has most of
-// the log and, if fit is not nil, says of itself what fit wants.
+// successor is the voter that would lead best after this member, the leader of a term: the first of its heirs that says of itself what fit wants.
 func (g *Group) successor(term uint64, fit func(knowledge) bool) (best raft.Server, found bool) {
-	fits := func(raft.ServerID) bool { return true }
-	others := g.raft.GetConfiguration().Configuration().Servers
-	if fit != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		known := g.askVoters(ctx, others)
-		fits = func(id raft.ServerID) bool {
-			return slices.ContainsFunc(known, func(k knowledge) bool { return k.Member == string(id) && fit(k) })
-		}
-	}
-	var match uint64
-	for _, s := range others {
-		p := g.wire.peer(s.ID)
-		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != term ||
-			time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat || p.match < match || !fits(s.ID) {
-			continue
-		}
-		best, found, match = s, true, p.match
-		if a, err := g.members.ServerAddr(s.ID); err == nil {
-			best.Address = a
-		}
+	return g.choose(g.heirs(term), fit)
+}
+
+// heir is the voter to whom this member, the leader of a term, leaves leadership when it goes: one that would lead well, if any says so of itself.
+func (g *Group) heir(term uint64) (best raft.Server, found bool) {
+	heirs := g.heirs(term)
+	if best, found = g.choose(heirs, knowledge.roomy); !found && len(heirs) > 0 {
+		return heirs[0], true
 	}
 	return best, found
+}
+
+// heirs are the other voters that have answered the leader of a term lately, those with most of the log first.
+func (g *Group) heirs(term uint64) (heirs []raft.Server) {
+	match := make(map[raft.ServerID]uint64)
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		p := g.wire.peer(s.ID)
+		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != term || time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat {
+			continue
+		}
+		if a, err := g.members.ServerAddr(s.ID); err == nil {
+			s.Address = a
+		}
+		match[s.ID] = p.match
+		heirs = append(heirs, s)
+	}
+	slices.Reverse(heirs)
+	slices.SortStableFunc(heirs, func(a, b raft.Server) int { return cmp.Compare(match[b.ID], match[a.ID]) })
+	return heirs
+}
+
+// choose asks heirs, and is the first one that says of itself what fit wants.
+func (g *Group) choose(heirs []raft.Server, fit func(knowledge) bool) (best raft.Server, found bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	known := g.askVoters(ctx, heirs)
+	at := slices.IndexFunc(heirs, func(s raft.Server) bool {
+		return slices.ContainsFunc(known, func(k knowledge) bool { return k.Member == string(s.ID) && fit(k) })
+	})
+	if at < 0 {
+		return best, false
+	}
+	return heirs[at], true
 }
 
 // holdsBack: this member lets others win elections. One that joins has no vote for itself, and one whose disk is nearly

@@ -12,9 +12,10 @@ import (
 
 // A state machine may not come back with an entry: what it has beside the log, a checkpoint that it reads or files that it writes, lies on a disk that does not answer. The log may go on
 // then, and with it heartbeats and the lease, so nobody would miss a leader that carries out nothing. It hands over, to a voter that has carried the entry out, and stands no more while
-// another one does. It need not end: it goes on to acknowledge entries and to vote, which is of the log alone. Where an entry takes all members as long, nobody is there to hand over to.
+// another one does. It need not end: entries and votes are of the log alone. It goes on with them until raft has handed it 128 advances of the commit index, under load in less than a second; then raft's main loop
+// waits, too, and the member answers heartbeats and questions only, as one that is away, until its state machine comes back. Where an entry takes all members as long, nobody is there to hand over to.
 
-// stuckSays is how often a leader whose state machine is stuck says so when there is nobody to hand over to.
+// stuckSays is how often a member whose state machine is stuck says so, or a leader that it hands over.
 const stuckSays = 10 * time.Second
 
 // slowApply is the default of HostConfig.SlowApply where there is none of WriteDeadline.
@@ -26,11 +27,12 @@ func (g *Group) watchMachine() {
 	tick := max(limit/10, time.Millisecond)
 	waited := journal.Patience{Tick: tick}
 	var entry uint64
-	var said time.Time
+	var said, gaveUp time.Time
 	g.every(tick, func() (goOn bool) {
 		if at := g.fsm.applying.Load(); at != entry || at == 0 {
 			if entry = at; g.stuck.Swap(false) {
 				g.log.Info("the state machine goes on")
+				gaveUp = time.Time{}
 			}
 			waited.Reset()
 			waited.Pass(time.Now())
@@ -41,17 +43,18 @@ func (g *Group) watchMachine() {
 			return true
 		}
 		g.stuck.Store(true)
+		g.abandonEnded()
 		if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 {
 			g.sayStuck(&said, slog.LevelWarn, "the state machine does not come back with an entry: is the disk of its checkpoint, or of its files, silent?", entry, took)
 			return true
 		}
-		r := g.reign.Load()
+		r := g.lastReign.Load()
 		to, found := g.successor(g.raft.CurrentTerm(), func(k knowledge) bool { return k.Roomy && k.Applied >= entry })
 		if !found {
 			g.sayStuck(&said, slog.LevelError, "the state machine does not come back with an entry, and no other member is known to have carried it out: nothing is until it does", entry, took)
 			return true
 		}
-		g.log.Warn("giving up leadership: the state machine does not come back with an entry", "entry", entry, "for", took.Round(time.Millisecond), "to", to.ID)
+		g.sayStuck(&gaveUp, slog.LevelWarn, "giving up leadership: the state machine does not come back with an entry", entry, took, "to", to.ID)
 		if err := g.yield(to); err != nil {
 			g.log.Debug("the handover failed", "to", to.ID, "err", err)
 			return true
@@ -63,13 +66,21 @@ func (g *Group) watchMachine() {
 	})
 }
 
+// abandonEnded ends the wait for what the last reign has sent off, if it is over, however that came: what is committed is out of raft's hands, which answers when the
+// state machine comes back. A new reign waits for nothing of an earlier one: it is ready when the state machine has carried all of that out.
+func (g *Group) abandonEnded() {
+	if r := g.lastReign.Load(); r != nil && r.ended() {
+		r.abandon()
+	}
+}
+
 // sayStuck says it now and then.
-func (g *Group) sayStuck(said *time.Time, level slog.Level, what string, entry uint64, took time.Duration) {
+func (g *Group) sayStuck(said *time.Time, level slog.Level, what string, entry uint64, took time.Duration, more ...any) {
 	if time.Since(*said) < stuckSays {
 		return
 	}
 	*said = time.Now()
-	g.log.Log(context.Background(), level, what, "entry", entry, "for", took.Round(time.Millisecond))
+	g.log.Log(context.Background(), level, what, append([]any{"entry", entry, "for", took.Round(time.Millisecond)}, more...)...)
 }
 
 // willing: this member may well lead.

@@ -78,6 +78,8 @@ type health struct {
 	Joining bool              `json:"joining,omitempty"`
 	Lag     uint64            `json:"lag"`
 	Members []namenode.Member `json:"members"`
+	// Stuck: the namespace does not come back with an entry, which waits for a disk. The page may wait with it.
+	Stuck bool `json:"stuck,omitempty"`
 	// Stranger says that this namenode is none of the group's members.
 	Stranger string `json:"stranger,omitempty"`
 	Index    uint64 `json:"index"`
@@ -112,6 +114,7 @@ func (s *Server) health() health {
 		h.State = "active"
 	}
 	group := s.group.Status()
+	h.Stuck = group.Stuck
 	h.Joining, h.Stranger, h.FreeBytes, h.ReserveBytes = group.Joining, group.Stranger, group.FreeBytes, max(group.ReserveBytes, 0)
 	if h.Joining {
 		h.State = "joining"

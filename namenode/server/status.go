@@ -86,6 +86,8 @@ func (h *health) problem() string {
 		return "no leader is known"
 	case h.Joining:
 		return "this member began empty, takes over the others' state, and has no vote yet"
+	case h.Stuck:
+		return "its namespace does not come back with an entry: look at the disks of the checkpoint and of small files"
 	case h.SafeMode != "" && h.State == "active":
 		return h.SafeMode
 	}

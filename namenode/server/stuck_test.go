@@ -1,0 +1,18 @@
+package server
+
+import (
+	"strings"
+	"testing"
+)
+
+// A namenode that carries nothing out is nobody's to ask, and says what to look at.
+func TestStuckNamenodeIsNotReady(t *testing.T) {
+	h := health{Leader: "nn1", State: "standby", Stuck: true}
+	if problem := h.problem(); !strings.Contains(problem, "does not come back") {
+		t.Errorf("its problem is %q", problem)
+	}
+	h.Stuck = false
+	if problem := h.problem(); problem != "" {
+		t.Errorf("the problem of one that works is %q", problem)
+	}
+}
