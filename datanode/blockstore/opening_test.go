@@ -185,7 +185,7 @@ func TestADiskThatIsStillSilentIsTriedAgainAsBefore(t *testing.T) {
 			if back := s.Revive(); len(back) > 0 {
 				t.Errorf("%v are back, and do not answer", back)
 			}
-			if wait := s.patient["/a"].until.Sub(time.Now()); wait > minPatience {
+			if wait := time.Until(s.patient["/a"].until); wait > minPatience {
 				t.Errorf("it is tried again after %v", wait)
 			}
 			time.Sleep(10 * minPatience)
