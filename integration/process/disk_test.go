@@ -119,12 +119,12 @@ var onDatanodes = strings.Repeat("on datanodes\n", 64<<10/8)
 // A disk that fills up: the servers refuse new data while there is still room, serve what is there, and go on when there
 // is space again, without a restart.
 func TestServersTurnReadOnlyBeforeTheDiskIsFull(t *testing.T) {
-	const reserve = 192 << 20 // more than what the store of a checkpoint may write without asking
+	const reserve = 224 << 20 // more than what the store of a checkpoint may write without asking
 	for _, c := range []struct {
 		full  string // whose disk fills up
 		words []string
 	}{
-		{"nn1", []string{"put: ", "192 MiB are reserved"}},
+		{"nn1", []string{"put: ", "224 MiB are reserved"}},
 		{"dn1", []string{"put: ", "could only be written to 0 of the 1 minReplication nodes"}},
 	} {
 		t.Run(c.full, func(t *testing.T) {
