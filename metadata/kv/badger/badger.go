@@ -411,9 +411,10 @@ func (s *Store) enter() bool {
 
 func (s *Store) leave() { s.readers.Add(-1) }
 
-// writeSynced makes a file, which is durable when its directory is synced.
-func writeSynced(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// writeWhole makes a file in a directory, durably: whatever happens meanwhile, it has all of the content or is not there.
+func writeWhole(dir, name string, content []byte) error {
+	part := filepath.Join(dir, name+".part")
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -421,7 +422,13 @@ func writeSynced(path string, content []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(part, filepath.Join(dir, name))
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
 func syncDir(path string) error {

@@ -38,9 +38,9 @@ func (s *Store) open(path string) (_ databases, err error) {
 		if apart, named, err = classesIn(path); err != nil {
 			return nil, err
 		}
-		if !named && !s.readOnly { // from here on it is known what is lost
-			if err := errors.Join(writeSynced(filepath.Join(path, apartFile), apart), syncDir(path)); err != nil {
-				return nil, err
+		if !named && !s.readOnly { // from here on it is known what is lost; the content is sound without
+			if err := writeWhole(path, apartFile, apart); err != nil {
+				s.opt.Logger.Warn("a checkpoint does not say which of its classes are apart, and the next start tries again to note it", "dir", path, "error", err)
 			}
 		}
 	}
@@ -71,10 +71,7 @@ func (s *Store) open(path string) (_ databases, err error) {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return nil, err
 		}
-		if err := writeSynced(filepath.Join(path, apartFile), apart); err != nil {
-			return nil, err
-		}
-		if err := syncDir(path); err != nil {
+		if err := writeWhole(path, apartFile, apart); err != nil {
 			return nil, err
 		}
 	}

@@ -262,3 +262,34 @@ func TestDamagedNamesOfClasses(t *testing.T) {
 		}
 	}
 }
+
+// Where it cannot be noted which classes are apart in a content that does not say so yet, or a crash has cut that, the content is there all the same.
+func TestNamesOfClassesThatCannotBeWritten(t *testing.T) {
+	dir := filled(t)
+	data := filepath.Join(dir, "data")
+	part := filepath.Join(data, "APART.part")
+	if err := errors.Join(os.Remove(filepath.Join(data, "APART")), os.Mkdir(part, 0o700)); err != nil { // in whose place no file can be made
+		t.Fatal(err)
+	}
+	opens := func(named bool) {
+		t.Helper()
+		s := openApart(t, dir, "bc")
+		if a, b := get(t, s, "a"), get(t, s, "b"); a != "1" || b != "1" {
+			t.Errorf("a is %q, b is %q", a, b)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(data, "APART")); err == nil != named {
+			t.Errorf("APART: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "data.damaged")); err == nil {
+			t.Fatal("it was set aside")
+		}
+	}
+	opens(false)
+	if err := errors.Join(os.Remove(part), os.WriteFile(part, []byte("?"), 0o600)); err != nil { // what a crash leaves
+		t.Fatal(err)
+	}
+	opens(true)
+}
