@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -177,7 +179,8 @@ func (c *retryCache) add(client uint32, call int32, a answer, now LogTime) {
 	c.place(client, call, a, now)
 	c.index.grow(c)
 	last := c.chunks[len(c.chunks)-1]
-	c.link(last, last.n-1)
+	i := last.n - 1
+	c.link(last, i, c.index.number(last.client[i], last.call[i]))
 }
 
 // place is add without the index, which then has to be told of it.
@@ -193,9 +196,9 @@ func (c *retryCache) place(client uint32, call int32, a answer, now LogTime) {
 	c.answers++
 }
 
-// link lets the index lead to an answer of the last chunk, which is newer than all it leads to.
-func (c *retryCache) link(last *chunk, i int) {
-	head := c.index.bucket(last.client[i], last.call[i])
+// link lets bucket b of the index lead to its answer in the last chunk, which is newer than all it leads to.
+func (c *retryCache) link(last *chunk, i, b int) {
+	head := c.index.head(b)
 	last.older[i] = *head
 	*head = position(uint32(last.sequence)<<8 | uint32(i))
 }
@@ -446,6 +449,7 @@ func (ns *Namespace) replay(key retryKey, op uint32) (*Result, error) {
 // loadRetries reads the chunks.
 func (ns *Namespace) loadRetries() error {
 	c := ns.retries
+	linking := c.linkBeside(linkersHere())
 	var bad error
 	err := ns.view.Scan([]byte{classRetry}, nil, func(key, value []byte) bool {
 		if len(key) != 9 {
@@ -462,9 +466,14 @@ func (ns *Namespace) loadRetries() error {
 		}
 		last := &chunk{sequence: sequence, hash: hashRecord(key, value)}
 		c.chunks = append(c.chunks, last)
-		bad = c.decode(last, value, sequence == ns.meta.nextRetry-1)
-		return bad == nil
+		if bad = c.decode(last, value, sequence == ns.meta.nextRetry-1); bad != nil {
+			return false
+		}
+		linking.add(last)
+		return true
 	})
+	linking.wait()
+	c.index.reserve(c, c.answers)
 	if err != nil {
 		return err
 	}
@@ -480,7 +489,50 @@ func (ns *Namespace) loadRetries() error {
 	return nil
 }
 
-// decode fills the last chunk from its record. open: it may go on to grow.
+// linkers lead the index to answers of chunks that are complete, beside who decodes more of them. Buckets are anywhere in memory, so most of the time goes in waiting for
+// it: each linker has its share of them. There must be room for all answers in the index: while there are linkers it does not grow.
+type linkers struct {
+	each []chan *chunk
+	done sync.WaitGroup
+}
+
+// linkersHere is how many linkers are worth it: who decodes has a processor, too.
+func linkersHere() int { return max(1, min(runtime.GOMAXPROCS(0)-1, 4)) }
+
+// linkBeside starts n linkers.
+func (c *retryCache) linkBeside(n int) *linkers {
+	l := &linkers{each: make([]chan *chunk, n)}
+	for k := range l.each {
+		l.each[k] = make(chan *chunk, 64)
+		l.done.Go(func() {
+			for one := range l.each[k] {
+				for i := range one.n {
+					if b := c.index.number(one.client[i], one.call[i]); b%n == k {
+						c.link(one, i, b)
+					}
+				}
+			}
+		})
+	}
+	return l
+}
+
+// add hands over the next chunk.
+func (l *linkers) add(one *chunk) {
+	for _, c := range l.each {
+		c <- one
+	}
+}
+
+// wait returns when all of them are in the index.
+func (l *linkers) wait() {
+	for _, c := range l.each {
+		close(c)
+	}
+	l.done.Wait()
+}
+
+// decode fills the last chunk from its record; its answers are not in the index yet. open: it may go on to grow.
 func (c *retryCache) decode(last *chunk, record []byte, open bool) error {
 	rest := record
 	bad := false
@@ -552,10 +604,5 @@ func (c *retryCache) decode(last *chunk, record []byte, open bool) error {
 		return fmt.Errorf("record %d of %d bytes makes no sense after %d answers", last.sequence, len(record), last.n)
 	}
 	w.changed = false
-	// Its buckets are anywhere in memory: a loop that does nothing else waits for several of them at a time, and takes a third of the time.
-	c.index.reserve(c, c.answers)
-	for i := range last.n {
-		c.link(last, i)
-	}
 	return nil
 }

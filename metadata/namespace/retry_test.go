@@ -227,12 +227,15 @@ func BenchmarkLoadRetries(b *testing.B) {
 	for b.Loop() {
 		c := newRetryCache()
 		c.index.reserve(c, answers)
+		linking := c.linkBeside(linkersHere())
 		for i, record := range records {
 			last := &chunk{sequence: uint64(i) + 1}
 			c.chunks = append(c.chunks, last)
 			if err := c.decode(last, record, false); err != nil {
 				b.Fatal(err)
 			}
+			linking.add(last)
 		}
+		linking.wait()
 	}
 }

@@ -73,11 +73,11 @@ func (m *meter) more(n int) error {
 }
 
 // What badger writes without being asked: two memory tables of each of the four databases of a checkpoint, of 32 MiB in the first and 8 in the three of what
-// is kept apart, mapped with twice their size each, and what its compactors rewrite. That is at most the sixteen tables of level 0 and all of the first level, 128 MiB and as
-// much as the merge before has brought, 1,152 and 384 MiB; and as much as a third of it where two levels are merged at once.
+// is kept apart, mapped with twice their size each, and what its compactors rewrite. That is at most the sixteen tables of level 0, all of the first level, which is
+// 4 GiB, and as much as the merge before has brought; and as much as a third of it where two levels are merged at once.
 const (
 	headroomTables  = (128 + 3*32) << 20
-	headroomCompact = (1152 + 3*384) << 20 * 4 / 3
+	headroomCompact = ((4096 + 2*512) + 3*(4096+2*128)) << 20 * 4 / 3
 )
 
 // headroom is how much the checkpoint may write that guarded does not see.

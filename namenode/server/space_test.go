@@ -151,7 +151,7 @@ func (m *member) listens() bool {
 
 // What merging may write unasked grows with the tables, up to all that one merge takes.
 func TestHeadroomGrowsWithTheTables(t *testing.T) {
-	for tables, want := range map[int64]int64{0: headroomTables, 10 << 20: headroomTables + 20<<20, 4 << 30: headroomTables + headroomCompact} {
+	for tables, want := range map[int64]int64{0: headroomTables, 10 << 20: headroomTables + 20<<20, 4 << 30: headroomTables + 8<<30, 32 << 30: headroomTables + headroomCompact} {
 		dir := t.TempDir()
 		f, err := os.Create(filepath.Join(dir, "000001.sst"))
 		if err == nil {

@@ -180,6 +180,11 @@ func (s *Store) SetAside(cause error) error {
 	return nil
 }
 
+// firstLevel is how large a database gets, in bytes, before badger gives it a second level below level 0. Where new keys lie behind all old ones a merge
+// of level 0 writes only what is new, and each further level writes it once more; where they lie all over, a merge writes all of the first level, but a
+// further one would be written anew by then, too.
+const firstLevel = 4 << 30
+
 // options are those of the database of a class in the content in path.
 func (s *Store) options(path string, class byte) badger.Options {
 	opt := badger.DefaultOptions(folder(path, class))
@@ -197,8 +202,8 @@ func (s *Store) options(path string, class byte) badger.Options {
 	opt.MemTableSize = s.opt.Memtable
 	opt.NumMemtables = 2
 	opt.NumCompactors = 2
-	opt.BaseTableSize = 4 << 20   // the builders of tables, which badger pools, are a multiple of it
-	opt.BaseLevelSize = 128 << 20 // a merge of the newest tables writes all of it again, and keeps it mapped meanwhile
+	opt.BaseTableSize = 4 << 20 // the builders of tables, which badger pools, are a multiple of it
+	opt.BaseLevelSize = firstLevel
 	opt.NumLevelZeroTables = 16
 	opt.NumLevelZeroTablesStall = 32
 	opt.Compression = options.None
