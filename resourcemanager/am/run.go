@@ -167,10 +167,13 @@ type master struct {
 	failure string
 	// failed is the member of an array that failure tells of.
 	failed *instance
+	// counted are containers that ended while this master began: they were counted from the list of those that have ended, and the event
+	// of their end is yet to come.
+	counted map[string]bool
 }
 
 func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
-	m := &master{session: session, spec: spec, log: log, byNumber: map[int32]*instance{}, asked: map[int]bool{}}
+	m := &master{session: session, spec: spec, log: log, byNumber: map[int32]*instance{}, asked: map[int]bool{}, counted: map[string]bool{}}
 	for _, n := range spec.Numbers() {
 		i := &instance{number: n}
 		m.instances = append(m.instances, i)
@@ -195,19 +198,11 @@ func (m *master) of(ask string, number int32) *instance {
 var errOver = errors.New("over")
 
 func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
-	m.change(r.Change)
-	ended, err := m.session.Ended(ctx) // the work of earlier attempts
+	ended, err := m.session.Ended(ctx)
 	if err != nil {
 		return err
 	}
-	for _, c := range ended {
-		m.completed(c)
-	}
-	for _, c := range r.Containers {
-		if i := m.of(c.AskId, c.Instance); i != nil {
-			i.container = c.ContainerId
-		}
-	}
+	m.takeOver(r, ended)
 	if m.over() {
 		return m.finish(ctx)
 	}
@@ -219,6 +214,27 @@ func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
 		return m.finish(ctx)
 	}
 	return err
+}
+
+// takeOver takes in what earlier attempts have left: the containers that ran at the registration, and those that had ended some time after
+// it. One may be among both; its end is also the first that the events tell of it.
+func (m *master) takeOver(r *pb.RegisterResponse, ended []*pb.Completed) {
+	m.change(r.Change)
+	ran := map[string]bool{}
+	for _, c := range r.Containers {
+		ran[c.ContainerId] = true
+	}
+	for _, c := range ended {
+		m.completed(c)
+		if ran[c.ContainerId] {
+			m.counted[c.ContainerId] = true
+		}
+	}
+	for _, c := range r.Containers {
+		if i := m.of(c.AskId, c.Instance); i != nil && !m.counted[c.ContainerId] {
+			i.container = c.ContainerId
+		}
+	}
 }
 
 func (m *master) event(ctx context.Context, e *pb.Event) error {
@@ -234,6 +250,10 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 		}
 		m.log.Info("container granted", "instance", i.number, "container", i.container, "node", v.Granted.NodeId)
 	case *pb.Event_Completed:
+		if m.counted[v.Completed.ContainerId] {
+			delete(m.counted, v.Completed.ContainerId)
+			return m.session.Allocate(ctx, Request{Progress: m.progress()})
+		}
 		i := m.completed(v.Completed)
 		if m.over() {
 			return errOver

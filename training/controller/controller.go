@@ -200,6 +200,7 @@ type controller struct {
 	over       chan struct{} // closed when the experiment is over and that is in the journal
 	lastSeen   map[seat]training.Millis
 	idle       map[seat]time.Duration // for how long processes had done nothing when they were last seen
+	began      training.Millis        // the loop
 	graceUntil training.Millis        // for executors that this attempt has not heard of yet
 	pausedTill training.Millis        // for all, after a pause of this process
 	lastTick   time.Time
@@ -513,7 +514,6 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	if x.Over() {
 		c.overOnce.Do(func() { close(c.over) })
 	}
-	c.graceUntil = now.Add(c.times.Grace)
 	return c.announce(ctx, x.Spec, now)
 }
 
@@ -674,11 +674,26 @@ func (c *controller) waker() <-chan struct{} {
 // maxBatch bounds the requests that share a flush.
 const maxBatch = 256
 
+// begin is the moment from which on executors can be heard: what open has to write may take minutes.
+func (c *controller) begin(now time.Time) {
+	c.lastTick, c.began = now, training.MillisOf(now)
+	c.graceUntil = c.began.Add(c.times.Grace)
+}
+
+// since is from when on the time after a moment counts for an executor and its trials: of what was before this attempt from the end of the grace,
+// and after a pause from the end of that.
+func (c *controller) since(at training.Millis) training.Millis {
+	if at < c.began {
+		at = max(at, c.graceUntil)
+	}
+	return max(at, c.pausedTill)
+}
+
 // loop owns the experiment until ctx ends.
 func (c *controller) loop(ctx context.Context) error {
 	tick := time.NewTicker(c.times.Tick)
 	defer tick.Stop()
-	c.lastTick = c.now()
+	c.begin(c.now())
 	for {
 		var batch []*proposal
 		ticked := false
@@ -774,7 +789,7 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 }
 
 // due asks the experiment what time has brought about. After a pause of this process (it was stopped, or the journal
-// was slow) executors first get the chance to be heard.
+// was slow), and after the absence of any controller, executors first get the chance to be heard.
 func (c *controller) due(now time.Time) []*experiment.Entry {
 	millis := training.MillisOf(now)
 	if pause := now.Sub(c.lastTick); pause > c.times.Lease/2 { // it does not count
@@ -796,7 +811,7 @@ func (c *controller) due(now time.Time) []*experiment.Entry {
 			seen = c.graceUntil.Add(-c.times.Lease)
 		}
 		return max(seen, c.pausedTill.Add(-c.times.Lease))
-	})...)
+	}, c.since)...)
 }
 
 // finishPatience bounds the end: the files and the result are written, executors leave by themselves, then their containers

@@ -25,6 +25,8 @@ type memFS struct {
 	failFlush int
 	failure   error // of such a flush, if it is not the usual one
 	keep      func(n int) int
+	// slow is called once, by the next flush of the journal.
+	slow func()
 }
 
 type memFile struct {
@@ -214,6 +216,10 @@ func (w *memWriter) Hflush(context.Context) error {
 	if err := w.usable(); err != nil {
 		return err
 	}
+	if w.fs.slow != nil && strings.HasSuffix(w.path, journalName) {
+		w.fs.slow()
+		w.fs.slow = nil
+	}
 	if w.fs.failFlush > 0 && strings.HasSuffix(w.path, journalName) {
 		w.fs.failFlush--
 		if w.fs.failure != nil {
@@ -335,6 +341,13 @@ func (f *fakeRM) grantLocked(a *rmpb.Ask) {
 	if f.start != nil {
 		f.started.Go(func() { f.start(f, c, a.Launch) })
 	}
+}
+
+// tell sends an event.
+func (f *fakeRM) tell(e *rmpb.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pushLocked(e)
 }
 
 // complete ends a container.

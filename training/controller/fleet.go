@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -431,19 +432,7 @@ func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
 	case e.GetNodeLost() != nil:
 		return f.nodeLost(ctx, e.GetNodeLost().GetNodeId())
 	case e.GetPreempt() != nil:
-		p := e.GetPreempt()
-		return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
-			w := x.InContainer(p.GetContainerId())
-			if w == nil || !w.Alive() || w.Preempted != "" {
-				return nil
-			}
-			reason := p.GetReason()
-			if reason == "" {
-				reason = "the resource manager takes its container away"
-			}
-			_, err := x.Propose(now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: w.ID, Reason: reason}})
-			return err
-		})
+		return f.preempt(ctx, e.GetPreempt())
 	case e.GetPending() != nil:
 		f.mu.Lock()
 		f.pending = e.GetPending().GetMessage()
@@ -452,6 +441,22 @@ func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
 		f.log.Info("waiting for a container", "ask", e.GetPending().GetAskId(), "code", e.GetPending().GetCode(), "reason", e.GetPending().GetMessage())
 	}
 	return nil
+}
+
+// preempt takes in that a container is to make room, or that it may stay after all: it may be the first that is heard of it.
+func (f *fleet) preempt(ctx context.Context, p *rmpb.Preempt) error {
+	return f.experiment.propose(ctx, func(x *experiment.Experiment, now training.Millis) error {
+		w := x.InContainer(p.GetContainerId())
+		if w == nil || !w.Alive() || (w.Preempted != "") != p.GetWithdrawn() {
+			return nil
+		}
+		notice := &experiment.Preempted{Executor: w.ID, Withdrawn: p.GetWithdrawn()}
+		if !notice.Withdrawn {
+			notice.Reason = cmp.Or(p.GetReason(), "the resource manager takes its container away")
+		}
+		_, err := x.Propose(now, &experiment.Entry{Preempted: notice})
+		return err
+	})
 }
 
 // end marks a container as ended; first is false if it was known already or was given back.

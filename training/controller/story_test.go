@@ -33,7 +33,7 @@ import (
 //	unborn C on NODE REASON       a container ended before its executor began
 //	stop USER REASON
 //	forgive NODE
-//	preempt E                     its container will be taken away
+//	preempt E [withdrawn]         its container will be taken away, or stays after all
 //	suggest JSON | decide T/A REASON | broken REASON | asked      who steers from outside
 //	resume APPLICATION USER       another application goes on, without the executors of the last one
 //	advance DURATION              time passes; what is due then happens
@@ -342,7 +342,11 @@ func (s *story) command(line string) string {
 		}
 		return ""
 	case "preempt":
-		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Preempted: &experiment.Preempted{Executor: f[1], Reason: "another queue is owed it"}})); err != nil {
+		notice := experiment.Preempted{Executor: f[1], Reason: "another queue is owed it"}
+		if len(f) > 2 {
+			notice = experiment.Preempted{Executor: f[1], Withdrawn: true}
+		}
+		if err := s.took(s.x.Propose(s.now, &experiment.Entry{Preempted: &notice})); err != nil {
 			return fail(err)
 		}
 		return ""
@@ -389,7 +393,7 @@ func (s *story) command(line string) string {
 				return 0
 			}
 			return s.now
-		})
+		}, func(at training.Millis) training.Millis { return at })
 		for _, e := range due {
 			if err := s.took(s.x.Propose(s.now, e)); err != nil {
 				return fail(err)

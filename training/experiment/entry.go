@@ -155,10 +155,12 @@ type drained struct {
 	Reason   string `json:"reason"`
 }
 
-// Preempted: an executor's container will be taken away.
+// Preempted: an executor's container will be taken away. Withdrawn: it may stay after all; such an entry has no Reason, by which programs
+// that do not know the word take the notice back as well.
 type Preempted struct {
-	Executor string `json:"executor"`
-	Reason   string `json:"reason"`
+	Executor  string `json:"executor"`
+	Reason    string `json:"reason"`
+	Withdrawn bool   `json:"withdrawn,omitempty"`
 }
 
 // Stopped: a person, or the resource manager, ends the experiment.

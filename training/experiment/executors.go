@@ -21,6 +21,22 @@ func (x *Experiment) drain(w *Executor, reason string) {
 	x.emit(protocol.EventExecutor, x.ExecutorRow(w))
 }
 
+// preempt takes a notice for an executor in, or its withdrawal. What was decided because of the notice holds: a trial that was told to pause
+// may have heard that already. It goes first in the queue, and its own executor is free for it.
+func (x *Experiment) preempt(p *Preempted) {
+	w := x.Executor(p.Executor)
+	switch {
+	case w == nil:
+	case p.Withdrawn:
+		w.Preempted = ""
+		x.out.Wake = x.out.Wake || x.Open() // who suggests may have waited for it
+		x.logf("%s is not preempted after all", w.ID)
+	default:
+		w.Preempted = p.Reason
+		x.logf("%s will be preempted: %s", w.ID, w.Preempted)
+	}
+}
+
 // setExecutor changes a state and counts the time spent in the old one.
 func (x *Experiment) setExecutor(w *Executor, s, reason string) {
 	d := int64(x.Now - w.Since)

@@ -407,10 +407,7 @@ func (x *Experiment) Apply(e *Entry) error {
 			x.drain(w, e.Drained.Reason)
 		}
 	case e.Preempted != nil:
-		if w := x.Executor(e.Preempted.Executor); w != nil {
-			w.Preempted = e.Preempted.Reason
-			x.logf("%s will be preempted: %s", w.ID, w.Preempted)
-		}
+		x.preempt(e.Preempted)
 	case e.Stopped != nil:
 		reason := "stopped by " + e.Stopped.User
 		if e.Stopped.Reason != "" {

@@ -105,7 +105,7 @@ func TestStrikesAreForgottenWithTime(t *testing.T) {
 	x, do := begun(t, plainSpec, "n1")
 	pass := func(d time.Duration) { x.Now = x.Now.Add(d) }
 	due := func() (names []string) {
-		for _, e := range x.Due(x.Now, 2*strikeLife, func(string, int) training.Millis { return x.Now }) {
+		for _, e := range x.Due(x.Now, 2*strikeLife, func(string, int) training.Millis { return x.Now }, always) {
 			if e.Forgiven != nil {
 				names = append(names, e.Forgiven.Node)
 				do(e)
@@ -152,7 +152,7 @@ func TestMachinesThatFallSilentTogetherAreFoundTogether(t *testing.T) {
 		do(&Entry{Registered: &registered{Container: "c4", Instance: "i", Node: "n2"}})
 		x.Now = x.Now.Add(time.Minute)
 		var lost []string
-		for _, e := range x.Due(x.Now, lease, func(id string, slot int) training.Millis { return x.Now.Add(-c.silent[id]) }) {
+		for _, e := range x.Due(x.Now, lease, func(id string, slot int) training.Millis { return x.Now.Add(-c.silent[id]) }, always) {
 			if e.Lost == nil || !e.Lost.Silent || !e.Lost.Blame {
 				t.Errorf("%s: %+v", name, e)
 				continue
@@ -180,7 +180,7 @@ func TestMachinesThatFallSilentTogetherAreFoundTogether(t *testing.T) {
 		}
 		x.Now = x.Now.Add(silentAvoided)
 		forgiven := 0
-		for _, e := range x.Due(x.Now, lease, func(string, int) training.Millis { return x.Now }) {
+		for _, e := range x.Due(x.Now, lease, func(string, int) training.Millis { return x.Now }, always) {
 			if e.Forgiven != nil {
 				forgiven++
 				do(e)
@@ -211,7 +211,7 @@ func TestAResumedExperimentForgets(t *testing.T) {
 		t.Errorf("trial %s with %d failures on %v, n1 %+v", one.State, one.Failures, one.FailedOn, x.Nodes["n1"])
 	}
 	expires := func(after time.Duration) bool {
-		return len(x.Due(x.Now.Add(after), time.Hour, func(string, int) training.Millis { return x.Now })) > 0
+		return len(x.Due(x.Now.Add(after), time.Hour, func(string, int) training.Millis { return x.Now }, always)) > 0
 	}
 	if expires(9*time.Minute) || !expires(10*time.Minute) {
 		t.Error("its ten minutes do not begin with the resume")

@@ -214,7 +214,7 @@ func TestGangsCannotBlockEachOther(t *testing.T) {
 			for _, node := range x.Excluded() {
 				propose(x.Propose(now, &Entry{Forgiven: &Forgiven{Node: node}}))
 			}
-			for _, e := range x.Due(now, 1<<40, func(string, int) training.Millis { return now }) {
+			for _, e := range x.Due(now, 1<<40, func(string, int) training.Millis { return now }, always) {
 				propose(x.Propose(now, e))
 			}
 			for _, w := range x.Executors {

@@ -378,8 +378,9 @@ func Middle(s string, n int) string {
 }
 
 // Due lists what the passing of time has brought about. heard says when a slot of an executor was heard of last, of slot -1 the executor
-// by whichever call; what is unknown counts from the moment it began.
-func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(executor string, slot int) training.Millis) []*Entry {
+// by whichever call; what is unknown counts from the moment it began. since is from when on the time after a moment counts: a later one where
+// executors could not be heard of since, because there was no controller or it stood still.
+func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(executor string, slot int) training.Millis, since func(training.Millis) training.Millis) []*Entry {
 	if x.Over() {
 		return nil
 	}
@@ -419,7 +420,7 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 				continue
 			}
 			looked[id] = len(t.Members) > 1
-			if e := x.dueTrial(now, lease, w, t); e != nil {
+			if e := x.dueTrial(now, lease, t, since); e != nil {
 				out = append(out, e)
 				if e.Lost != nil {
 					break
@@ -429,7 +430,7 @@ func (x *Experiment) Due(now training.Millis, lease time.Duration, heard func(ex
 	}
 	if d := x.Spec.Distributed; d != nil && x.Held == 0 && x.Wanted(false) > 0 && !x.startable() {
 		// Others may hold what is missing, and wait for these.
-		if train, serve, last := x.idle(); len(train) > 0 && now > last.Add(regroup) {
+		if train, serve, last := x.idle(); len(train) > 0 && now > since(last).Add(regroup) {
 			for _, w := range slices.Concat(train, serve) {
 				out = append(out, &Entry{Drained: &drained{w.ID, "too few executors for a gang; they are asked for anew, together"}})
 			}
@@ -504,25 +505,31 @@ func (x *Experiment) silence(t *trial) time.Duration {
 	return d
 }
 
-// dueTrial is what time has brought about for an attempt that an executor has.
-func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, w *Executor, t *trial) *Entry {
+// dueTrial is what time has brought about for an attempt that an executor has. What an executor was told, or waits for, has its whole time
+// after one in which it could not be heard of. What the function does goes on meanwhile, and its limits with it: but whether one has passed is
+// not known before its executor has had the chance to send what there is to tell.
+func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, t *trial, since func(training.Millis) training.Millis) *Entry {
 	expire := func(code string) *Entry { return &Entry{Expired: &expired{t.ID, t.Attempt, code}} }
+	gathers := t.chief().Place != nil && !t.whole() // nobody can report yet
 	switch {
 	case t.Stopping != nil:
-		if now > t.Stopping.Since.Add(2*x.Spec.StopGrace.D()+lease) {
+		if now > since(t.Stopping.Since).Add(2*x.Spec.StopGrace.D()+lease) {
 			return &Entry{Lost: &Lost{Executor: t.executor(), Reason: "its trial was told to stop and did not", Blame: true}}
 		}
 	case t.chief().Done != "":
-		if now > t.Left.Add(x.Spec.StopGrace.D()+lease) {
+		if now > since(t.Left).Add(x.Spec.StopGrace.D()+lease) {
 			return expire(training.CodeNotEnding)
 		}
-	case t.chief().Place != nil && !t.whole() && now > t.Assigned.Add(joinTimeout):
+	case gathers && now > since(t.Assigned).Add(joinTimeout):
 		return expire(training.CodeNotWhole)
 	default:
-		if d := x.Spec.TrialTimeout.D(); d > 0 && now > t.Assigned.Add(d) {
+		over := func(from training.Millis, d time.Duration) bool {
+			return d > 0 && now > max(from.Add(d), since(from).Add(min(d, lease)))
+		}
+		if over(t.Assigned, x.Spec.TrialTimeout.D()) {
 			return expire(training.CodeTimeout)
 		}
-		if d := x.silence(t); d > 0 && now > t.Heard.Add(d) {
+		if !gathers && over(t.Heard, x.silence(t)) {
 			return expire(training.CodeNoReport)
 		}
 	}

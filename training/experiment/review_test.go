@@ -17,7 +17,12 @@ const pairSpec = `{"entry": "m:f", "optimizer": {"type": "random"}, "trials": 2,
 // pair begins a gang of two that is whole.
 func pair(t *testing.T) (x *Experiment, do func(*Entry)) {
 	t.Helper()
-	x, do = begun(t, pairSpec, "n1", "n2")
+	return gangOf(t, pairSpec)
+}
+
+func gangOf(t *testing.T, spec string) (x *Experiment, do func(*Entry)) {
+	t.Helper()
+	x, do = begun(t, spec, "n1", "n2")
 	if _, _, err := x.Next(x.Now, "e0001", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +40,9 @@ func everyone(now training.Millis) func(string, int) training.Millis {
 	return func(string, int) training.Millis { return now }
 }
 
+// always is the time of a controller that was there at every moment.
+func always(at training.Millis) training.Millis { return at }
+
 // Who stops an experiment, or a trial, whose chief has its result already, waits for the rest of the gang no longer than for any
 // other: the others end it, or time does.
 func TestAGangWhoseChiefHasEndedCanBeStopped(t *testing.T) {
@@ -49,7 +57,7 @@ func TestAGangWhoseChiefHasEndedCanBeStopped(t *testing.T) {
 		do(&Entry{Stopped: &Stopped{User: "ann"}})
 		if late {
 			now := x.Now.Add(time.Minute)
-			for _, e := range x.Due(now, 4*time.Second, everyone(now)) {
+			for _, e := range x.Due(now, 4*time.Second, everyone(now), always) {
 				do(e)
 			}
 		} else if _, _, err := x.Final(x.Now, x.Executor(x.Trial(1).Members[1].Executor).Container, 1, 1, protocol.Final{Rank: 1, Status: training.Completed}); err != nil {
@@ -67,7 +75,7 @@ func TestTheTimeBetweenReportsCountsFromTheFirst(t *testing.T) {
 	x, do := pair(t)
 	due := func(after time.Duration) []*Entry {
 		now := x.Now.Add(after)
-		return x.Due(now, 4*time.Second, everyone(now))
+		return x.Due(now, 4*time.Second, everyone(now), always)
 	}
 	report := func(rank int, seq int64) {
 		t.Helper()
@@ -113,6 +121,52 @@ func TestTheTimeBetweenReportsCountsFromTheFirst(t *testing.T) {
 			j := protocol.Join{Rank: rank, Host: "10.0.0.1", Ports: []int{5000 + rank}}
 			if _, _, err := x.Join(x.Now, x.Executor(m.Executor).Container, 1, 2, j); err != nil {
 				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Where nobody could be heard of since before a limit began to count, what an executor was told or waits for has its whole time from then on, and
+// what the function was to do meanwhile counts when there was time to say so.
+func TestLimitsWaitForWhoCouldNotBeHeard(t *testing.T) {
+	const lease = 4 * time.Second
+	for _, c := range []struct {
+		name, spec string
+		begin      func(x *Experiment, do func(*Entry))
+		after      time.Duration // the moment from which time counts
+		kind, code string
+	}{
+		{"told to stop", pairSpec, func(x *Experiment, do func(*Entry)) {
+			do(&Entry{Expired: &expired{1, 1, training.CodeNoReport}})
+		}, 2*time.Second + lease, "lost", ""},
+		{"chief ended", pairSpec, func(x *Experiment, do func(*Entry)) {
+			do(&Entry{Ended: &ended{1, 1, protocol.Final{Status: training.Completed, Metric: new(training.M(1))}}})
+		}, time.Second + lease, "expired", training.CodeNotEnding},
+		{"not whole", pairSpec, func(x *Experiment, do func(*Entry)) {
+			x.Trial(1).Members[1].Joined = false
+		}, joinTimeout, "expired", training.CodeNotWhole},
+		{"no report", pairSpec, func(x *Experiment, do func(*Entry)) {
+			do(&Entry{Reported: &reported{Trial: 1, Attempt: 1, Events: points(1).Events}})
+		}, lease, "expired", training.CodeNoReport},
+		{"too long", strings.Replace(pairSpec, "report_timeout", "trial_timeout", 1), func(x *Experiment, do func(*Entry)) {}, lease, "expired", training.CodeTimeout},
+		{"quick", strings.Replace(pairSpec, `"report_timeout": "30s"`, `"trial_timeout": "3s"`, 1), func(x *Experiment, do func(*Entry)) {}, 3 * time.Second, "expired", training.CodeTimeout},
+		{"too few", pairSpec, func(x *Experiment, do func(*Entry)) {
+			do(&Entry{Lost: &Lost{Executor: "e0002", Reason: "test"}})
+		}, regroup, "drained", ""},
+	} {
+		x, do := gangOf(t, c.spec)
+		c.begin(x, do)
+		heard := x.Now.Add(time.Hour)
+		since := func(at training.Millis) training.Millis { return max(at, heard) }
+		due := func(now training.Millis, since func(training.Millis) training.Millis) []*Entry {
+			return x.Due(now, lease, everyone(now), since)
+		}
+		if got := due(heard.Add(c.after), since); len(got) > 0 {
+			t.Errorf("%s: %s before its time", c.name, got[0].What())
+		}
+		for _, got := range [][]*Entry{due(heard.Add(c.after+time.Millisecond), since), due(heard, always)} {
+			if len(got) != 1 || got[0].What() != c.kind || c.code != "" && got[0].Expired.Code != c.code {
+				t.Errorf("%s: %v is due", c.name, got)
 			}
 		}
 	}
@@ -272,7 +326,7 @@ func TestAGangWaitsForItsSuggestion(t *testing.T) {
 		}
 		now := x.Now.Add(time.Hour)
 		asked, _ := x.Asked()
-		if due := x.Due(now, time.Minute, everyone(now)); (len(due) == 0) != (train >= 2) || (asked > 0) != (train >= 2) {
+		if due := x.Due(now, time.Minute, everyone(now), always); (len(due) == 0) != (train >= 2) || (asked > 0) != (train >= 2) {
 			t.Errorf("%d workers: %d are due, %d suggestions wanted", train, len(due), asked)
 		}
 	}
