@@ -24,7 +24,7 @@ type Erasure interface {
 	// enabled and for a file without an open end that is to be sealed.
 	BeginRewrite(c metadata.Caller, r RewriteRequest, done func(*Rewrite, error))
 	// EndRewrite puts the blocks of such a file in place of those that it is a copy of, in one command, and removes it. Done is given the last block of a
-	// file whose open end was sealed.
+	// file whose open end was sealed. What is not stored of it yet is waited for. Errors: ErrNotReplicatedYet.
 	EndRewrite(c metadata.Caller, r EndRewriteRequest, done func(*LocatedBlock, error))
 }
 

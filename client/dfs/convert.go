@@ -29,7 +29,8 @@ type ConvertOptions struct {
 // empty one gets that of new files. A copy that is given up changes nothing, and the namenode removes it.
 //
 // Errors: ErrBeingCreated for a file that is open, ErrIO when it was changed meanwhile, ErrInvalidRequest when its blocks have checksums of different kinds, ErrSpaceQuota, ErrPermission without READ and WRITE,
-// ErrInvalidArgument for a policy that is not enabled, ErrUnsupported where the cluster is not of the level, and by Hadoop's namenodes.
+// ErrInvalidArgument for a policy that is not enabled, ErrUnsupported where the cluster is not of the level, and by Hadoop's namenodes, ErrNotReplicatedYet
+// when so little of the copy is stored that it does not outlive the loss of a datanode.
 func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) error {
 	name, err := clean("convert", name)
 	if err != nil {

@@ -131,6 +131,55 @@ func TestLostInternalBlocksAreComputed(t *testing.T) {
 	}
 }
 
+// A group is made of a replicated block. What a target does not take is told, and does not keep the others from being made; who repeats the order with another target gets the rest.
+func TestGroupIsMadeOfAReplicatedBlock(t *testing.T) {
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	var nodes []*Server
+	for range 4 {
+		d, _ := startDatanode(t, credentials, t.TempDir(), n)
+		nodes = append(nodes, d)
+	}
+	waitReady(t, nodes...)
+	const length = 1<<20 + 777
+	p, units := stripes(t, "RS-3-2-1024k", length)
+	tail := put(t, nodes[0], 5, 1001, string(units[0])+string(units[1]))
+	group := metadata.Block{ID: metadata.FirstGroupID, Generation: 1002, Length: length}
+	unit := func(i int) metadata.Block {
+		return metadata.Block{ID: group.ID.Internal(i), Generation: 1002, Length: p.Layout.UnitLength(length, i)}
+	}
+	down := &pb.DatanodeID{Uuid: "down", Ip: "127.0.0.1", TransferPort: 1}
+	order := &pb.Rebuild{
+		Group: wireBlock(group), Erasure: uint32(p.ID), Tail: wireBlock(tail), TailAt: []*pb.DatanodeID{nodes[0].id},
+		Targets: []*pb.Part{{Unit: 0, Node: nodes[0].id}, {Unit: 1, Node: nodes[1].id}, {Unit: 3, Node: nodes[2].id}, {Unit: 4, Node: down}},
+	}
+	there := func(at map[int]*Server) {
+		t.Helper()
+		for i, d := range at {
+			within(t, fmt.Sprintf("internal block %d is reported", i), func() bool { return n.heard(d, fmt.Sprintf("RECEIVED %d_1002", unit(i).ID)) })
+			if contents(t, d, unit(i)) != string(units[i]) {
+				t.Errorf("internal block %d is wrong", i)
+			}
+		}
+	}
+	within(t, "what was not taken is told", func() bool {
+		n.order(nodes[0], &pb.Orders{Rebuild: []*pb.Rebuild{order}})
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return slices.Contains(n.refusals, fmt.Sprintf("%s %d_1002 down", nodes[0].UUID(), unit(4).ID))
+	})
+	made := map[int]*Server{0: nodes[0], 1: nodes[1], 3: nodes[2]}
+	there(made)
+	again := &pb.Rebuild{Group: order.Group, Erasure: order.Erasure, Tail: order.Tail, TailAt: order.TailAt, Targets: slices.Clone(order.Targets)}
+	again.Targets[3] = &pb.Part{Unit: 4, Node: nodes[3].id}
+	within(t, "the rest is made", func() bool {
+		n.order(nodes[0], &pb.Orders{Rebuild: []*pb.Rebuild{again}})
+		return n.heard(nodes[3], fmt.Sprintf("RECEIVED %d_1002", unit(4).ID))
+	})
+	made[4] = nodes[3]
+	there(made)
+}
+
 // Files of an internal block that are gone behind the datanode's back are noticed when it is to be computed, and it is made again; one that is there is announced.
 func TestInternalBlockWhoseFilesAreGoneIsMadeAgain(t *testing.T) {
 	credentials := securitytest.Credentials(t)

@@ -90,7 +90,7 @@ func (s *Server) recoverBlock(ctx context.Context, order *pb.Recover) {
 	if len(part) == 0 {
 		request.DeleteBlock = true
 	} else {
-		request.Locations = s.update(ctx, b, recovery, length, part)
+		request.Locations = s.update(ctx, b, recovery, length, part, 0)
 		if len(request.Locations) == 0 {
 			log.Warn("block recovery failed: no replica could be updated")
 			return
@@ -129,7 +129,7 @@ func (s *Server) collect(ctx context.Context, b metadata.Block, recovery metadat
 			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
 			var r datanode.Replica
-			r, errs[i] = s.initReplica(ctx, d, b, recovery)
+			r, _, errs[i] = s.initReplica(ctx, d, b, recovery)
 			if errs[i] == nil {
 				answers[i] = &offer{node: d, block: r.Block, state: r.State}
 			}
@@ -153,19 +153,21 @@ func (s *Server) collect(ctx context.Context, b metadata.Block, recovery metadat
 	return offers, silent, nil
 }
 
-func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
+// initReplica asks one datanode. Decided is how long the group of an internal block was to be by the earlier recovery that has cut it; 0: that is not known.
+func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.Block, recovery metadata.Generation) (r datanode.Replica, decided int64, err error) {
 	if d.GetUuid() == s.id.Uuid {
-		return s.answered(ctx, func() (datanode.Replica, error) { return s.store.InitRecovery(b, recovery) })
+		r, err := s.answered(ctx, func() (datanode.Replica, error) { return s.store.InitRecovery(b, recovery) })
+		return r, s.decided.of(r.Block), err
 	}
 	peer, err := s.peers.get(d)
 	if err != nil {
-		return datanode.Replica{}, err
+		return r, 0, err
 	}
 	m, err := peer.InitReplicaRecovery(ctx, &datanodepb.InitReplicaRecoveryRequest{Block: wireBlock(b), RecoveryId: uint64(recovery)})
 	if err != nil {
-		return datanode.Replica{}, pb.FromStatus(err)
+		return r, 0, pb.FromStatus(err)
 	}
-	r := datanode.Replica{Block: blockOf(m.Block)}
+	r.Block = blockOf(m.Block)
 	switch m.State {
 	case pb.ReplicaState_FINALIZED:
 		r.State = datanode.Finalized
@@ -174,9 +176,9 @@ func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.B
 	case pb.ReplicaState_RWR:
 		r.State = datanode.RWR
 	default:
-		return r, metadata.Errorf(metadata.ErrIO, "replica in state %v", m.State)
+		return r, 0, metadata.Errorf(metadata.ErrIO, "replica in state %v", m.State)
 	}
-	return r, nil
+	return r, m.GroupLength, nil
 }
 
 // answered is the result of f, or an error when ctx is done before: this datanode's own disk may not answer either.
@@ -278,8 +280,8 @@ func better(a, b datanode.ReplicaState) datanode.ReplicaState {
 	return a
 }
 
-// update has all participants cut and restamped, and returns those that did it.
-func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata.Generation, length int64, part []offer) []*pb.DatanodeID {
+// update has all participants cut and restamped, and returns those that did it. Of an internal block, group is how long its group is to be; else it is 0.
+func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata.Generation, length int64, part []offer, group int64) []*pb.DatanodeID {
 	errs := make([]error, len(part))
 	var g sync.WaitGroup
 	for i, o := range part {
@@ -287,14 +289,16 @@ func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata
 			if o.node.GetUuid() == s.id.Uuid {
 				own, cancel := context.WithTimeout(ctx, commitTime)
 				defer cancel()
-				_, errs[i] = s.answered(own, func() (datanode.Replica, error) { return s.store.UpdateReplica(b, recovery, length) })
+				_, errs[i] = s.answered(own, func() (datanode.Replica, error) {
+					return updateReplica(s.store, &s.decided, b, recovery, length, group)
+				})
 				return
 			}
 			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
 			peer, err := s.peers.get(o.node)
 			if err == nil {
-				_, err = peer.UpdateReplica(ctx, &datanodepb.UpdateReplicaRequest{Block: wireBlock(b), RecoveryId: uint64(recovery), Length: length})
+				_, err = peer.UpdateReplica(ctx, &datanodepb.UpdateReplicaRequest{Block: wireBlock(b), RecoveryId: uint64(recovery), Length: length, GroupLength: group})
 			}
 			errs[i] = pb.FromStatus(err)
 		})
@@ -344,7 +348,8 @@ func (s *Server) commit(ctx context.Context, request *pb.CommitBlockSynchronizat
 // replicasService is what other datanodes ask for.
 type replicasService struct {
 	datanodepb.UnimplementedReplicasServer
-	store datanode.BlockStore
+	store   datanode.BlockStore
+	decided *decisions
 }
 
 func (r *replicasService) InitReplicaRecovery(_ context.Context, m *datanodepb.InitReplicaRecoveryRequest) (*datanodepb.InitReplicaRecoveryResponse, error) {
@@ -352,11 +357,11 @@ func (r *replicasService) InitReplicaRecovery(_ context.Context, m *datanodepb.I
 	if err != nil {
 		return nil, pb.Status(err)
 	}
-	return &datanodepb.InitReplicaRecoveryResponse{Block: wireBlock(v.Block), State: wireState(v.State)}, nil
+	return &datanodepb.InitReplicaRecoveryResponse{Block: wireBlock(v.Block), State: wireState(v.State), GroupLength: r.decided.of(v.Block)}, nil
 }
 
 func (r *replicasService) UpdateReplica(_ context.Context, m *datanodepb.UpdateReplicaRequest) (*datanodepb.UpdateReplicaResponse, error) {
-	v, err := r.store.UpdateReplica(blockOf(m.GetBlock()), metadata.Generation(m.GetRecoveryId()), m.GetLength())
+	v, err := updateReplica(r.store, r.decided, blockOf(m.GetBlock()), metadata.Generation(m.GetRecoveryId()), m.GetLength(), m.GetGroupLength())
 	if err != nil {
 		return nil, pb.Status(err)
 	}

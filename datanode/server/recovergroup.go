@@ -17,6 +17,62 @@ import (
 type unitOffer struct {
 	offer
 	unit int
+	// decided is how long the group was to be by the earlier recovery that has cut this; 0: that is not known.
+	decided int64
+}
+
+// decisions remember, of the internal blocks that recoveries have cut here, how long their groups were to be: a recovery that has decided, and whose end was not recorded, has cut what
+// its decision followed from. They are in memory: one internal block of the group whose datanode has not restarted is enough.
+type decisions struct {
+	mu    sync.Mutex
+	all   map[metadata.BlockID]decision
+	order []metadata.BlockID // those in all; at mostDecisions the one at next is the oldest
+	next  int
+}
+
+type decision struct {
+	generation metadata.Generation // of the internal block
+	length     int64               // of the group
+}
+
+// mostDecisions is how many are remembered. One is of use until the next attempt, some seconds later.
+const mostDecisions = 4096
+
+func (d *decisions) note(id metadata.BlockID, is decision) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all == nil {
+		d.all = map[metadata.BlockID]decision{}
+	}
+	if _, there := d.all[id]; !there {
+		if len(d.order) < mostDecisions {
+			d.order = append(d.order, id)
+		} else {
+			delete(d.all, d.order[d.next])
+			d.order[d.next] = id
+			d.next = (d.next + 1) % mostDecisions
+		}
+	}
+	d.all[id] = is
+}
+
+// of is the length that was decided when a replica got its generation, 0 if that is not known.
+func (d *decisions) of(b metadata.Block) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if is := d.all[b.ID]; is.generation == b.Generation {
+		return is.length
+	}
+	return 0
+}
+
+// updateReplica is UpdateReplica of a store, which remembers of an internal block how long its group is to be.
+func updateReplica(store datanode.BlockStore, d *decisions, b metadata.Block, recovery metadata.Generation, length, group int64) (datanode.Replica, error) {
+	r, err := store.UpdateReplica(b, recovery, length)
+	if err == nil && b.ID.Striped() && group > 0 {
+		d.note(b.ID, decision{recovery, group})
+	}
+	return r, err
 }
 
 // recoverGroup is recoverBlock for a block group (HDFS's RecoveryTaskStriped): every internal block is fenced; decideGroup says how long the group is; those that have
@@ -40,7 +96,11 @@ func (s *Server) recoverGroup(ctx context.Context, order *pb.Recover, log *slog.
 	for _, id := range order.Missing {
 		silent = append(silent, fmt.Errorf("%s is dead", id))
 	}
-	part, length := decideGroup(policy.Layout, offers)
+	part, length := decideGroup(policy.Layout, group.Length, offers)
+	decided := int64(0)
+	for _, o := range offers {
+		decided = max(decided, o.decided)
+	}
 	if len(silent) > 0 {
 		var why error
 		switch {
@@ -48,6 +108,8 @@ func (s *Server) recoverGroup(ctx context.Context, order *pb.Recover, log *slog.
 			why = fmt.Errorf("those that answer have %d internal blocks of the %d that are needed", distinct(offers), policy.Layout.Data)
 		case length < group.Length:
 			why = fmt.Errorf("the internal blocks of those that answer have %d bytes, and %d were acknowledged", length, group.Length)
+		case length < decided:
+			why = fmt.Errorf("the internal blocks of those that answer have %d bytes, and an earlier recovery has found %d", length, decided)
 		}
 		if why != nil && !order.PatienceOver {
 			log.Warn("block recovery failed", "err", fmt.Errorf("%w, and some datanodes do not answer: %w", why, errors.Join(silent...)))
@@ -56,6 +118,13 @@ func (s *Server) recoverGroup(ctx context.Context, order *pb.Recover, log *slog.
 		if why != nil {
 			log.Error("block recovery goes on without datanodes that may have more of the group: they were waited for long enough", "length", length, "reason", why, "absent", errors.Join(silent...))
 		}
+	}
+	if length > 0 && length < group.Length { // the leader refuses that before, and nothing may be cut for it
+		if !order.PatienceOver {
+			log.Warn("block recovery failed: what is left of the group is shorter than what was acknowledged", "length", length, "acknowledged", group.Length)
+			return
+		}
+		log.Error("block recovery cuts a group to fewer bytes than were acknowledged: the internal blocks of the others were waited for long enough", "length", length, "acknowledged", group.Length)
 	}
 	request := &pb.CommitBlockSynchronizationRequest{Block: order.Block, RecoveryId: order.RecoveryId, Length: length, Close: true}
 	if length == 0 {
@@ -84,6 +153,7 @@ const maxHolders = 8
 // collectUnits asks for all internal blocks at once, as collect does for replicas.
 func (s *Server) collectUnits(ctx context.Context, group metadata.Block, recovery metadata.Generation, order *pb.Recover, layout stripe.Layout) (offers []unitOffer, silent []error, err error) {
 	answers := make([]datanode.Replica, len(order.Replicas))
+	decided := make([]int64, len(order.Replicas))
 	errs := make([]error, len(order.Replicas))
 	var g sync.WaitGroup
 	for i, d := range order.Replicas {
@@ -93,7 +163,7 @@ func (s *Server) collectUnits(ctx context.Context, group metadata.Block, recover
 		g.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
-			answers[i], errs[i] = s.initReplica(ctx, d, metadata.Block{ID: group.ID.Internal(int(order.Units[i])), Generation: group.Generation}, recovery)
+			answers[i], decided[i], errs[i] = s.initReplica(ctx, d, metadata.Block{ID: group.ID.Internal(int(order.Units[i])), Generation: group.Generation}, recovery)
 		})
 	}
 	g.Wait()
@@ -101,7 +171,7 @@ func (s *Server) collectUnits(ctx context.Context, group metadata.Block, recover
 		switch e := errs[i]; {
 		case e == nil:
 			if b := answers[i].Block; b.Generation >= group.Generation {
-				offers = append(offers, unitOffer{offer{node: d, block: b, state: answers[i].State}, int(order.Units[i])})
+				offers = append(offers, unitOffer{offer{node: d, block: b, state: answers[i].State}, int(order.Units[i]), decided[i]})
 			}
 		case errors.Is(e, metadata.ErrRecoveryInProgress):
 			return nil, nil, fmt.Errorf("%s: %w", d.GetUuid(), e)
@@ -130,7 +200,10 @@ func distinct(offers []unitOffer) int {
 //
 // Those are the whole stripes of which as many cells are whole as the code needs; parity of a stripe that is not full may be of more data than is kept of it. A writer that
 // ended all internal blocks, and died before it said so, has left the group complete: that keeps its last stripe, too. HDFS keeps whole stripes in either case.
-func decideGroup(layout stripe.Layout, offers []unitOffer) (part []unitOffer, length int64) {
+//
+// Known is how many bytes the namenode knows to have been acknowledged. So many, or as many as an earlier recovery has decided, are sure if enough internal blocks have their part of
+// them: HDFS does not ask.
+func decideGroup(layout stripe.Layout, known int64, offers []unitOffer) (part []unitOffer, length int64) {
 	longest := make([]*unitOffer, layout.Units())
 	lengths := make([]int64, layout.Units())
 	for i := range lengths {
@@ -146,6 +219,10 @@ func decideGroup(layout stripe.Layout, offers []unitOffer) (part []unitOffer, le
 	length = ended(layout, longest)
 	if length < 0 {
 		length = sure(layout, lengths)
+	}
+	length = max(length, kept(layout, lengths, known))
+	for _, o := range offers {
+		length = max(length, kept(layout, lengths, o.decided))
 	}
 	for i, o := range longest {
 		if n := layout.UnitLength(length, i); n > 0 && lengths[i] >= n {
@@ -173,6 +250,26 @@ func sure(layout stripe.Layout, lengths []int64) int64 {
 		return length
 	}
 	return max(length-layout.Stripe(), 0)
+}
+
+// kept is how much is left of so many bytes that were in a group for sure: all, the whole stripes of them, or nothing. What is told of a last stripe that is not full is told when the
+// group ends, of which its parity is then; where more was written behind it that cannot be.
+func kept(layout stripe.Layout, lengths []int64, length int64) int64 {
+	whole := length - length%layout.Stripe()
+	for _, n := range []int64{length, whole} {
+		have, more := 0, false
+		for i, found := range lengths {
+			part := layout.UnitLength(n, i)
+			if found >= part || part == 0 {
+				have++
+			}
+			more = more || found > part
+		}
+		if have >= layout.Data && (n == whole || !more) {
+			return n
+		}
+	}
+	return 0
 }
 
 // ended is the length of a group whose writer ended all that is left of it, -1 if that is not sure. A data block that nobody has is known to be empty only in the first
@@ -217,7 +314,7 @@ func (s *Server) updateUnits(ctx context.Context, group metadata.Block, recovery
 	for i, o := range part {
 		g.Go(func() {
 			b := metadata.Block{ID: group.ID.Internal(o.unit), Generation: group.Generation}
-			done[i] = len(s.update(ctx, b, recovery, layout.UnitLength(length, o.unit), []offer{o.offer})) == 1
+			done[i] = len(s.update(ctx, b, recovery, layout.UnitLength(length, o.unit), []offer{o.offer}, length)) == 1
 		})
 	}
 	g.Wait()

@@ -15,11 +15,19 @@ import (
 func TestDecideGroup(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(8, 9))
-	whole := 0
+	whole, sure := 0, 0
 	for range 50_000 {
 		layout := stripe.Layout{Data: 1 + random.IntN(6), Parity: 1 + random.IntN(3), Cell: 1 + random.Int64N(10)}
 		written := random.Int64N(4*layout.Stripe() + 1)
 		finished := random.IntN(2) == 0
+		known := int64(0) // of what is written, whole stripes or, in the end, all
+		switch {
+		case random.IntN(2) == 0:
+		case finished:
+			known = written
+		default:
+			known = random.Int64N(written/layout.Stripe()+1) * layout.Stripe()
+		}
 		var offers []unitOffer
 		var found [stripe.MaxUnits]bool
 		for i := range layout.Units() {
@@ -40,7 +48,7 @@ func TestDecideGroup(t *testing.T) {
 				continue
 			}
 			found[i] = true
-			offers = append(offers, unitOffer{offer{block: metadata.Block{Length: n}, state: state}, i})
+			offers = append(offers, unitOffer{offer{block: metadata.Block{Length: n}, state: state}, i, 0})
 		}
 		if random.IntN(5) == 0 && len(offers) > 0 { // a datanode that left the pipeline has less
 			o := offers[random.IntN(len(offers))]
@@ -50,7 +58,11 @@ func TestDecideGroup(t *testing.T) {
 				offers = append(offers, o)
 			}
 		}
-		part, length := decideGroup(layout, offers)
+		told := known
+		if len(offers) > 0 && random.IntN(2) == 0 { // an earlier recovery knew it
+			offers[random.IntN(len(offers))].decided, told = known, 0
+		}
+		part, length := decideGroup(layout, told, offers)
 		if length > written || length < 0 {
 			t.Fatalf("%+v: %d bytes of %d written", layout, length, written)
 		}
@@ -84,6 +96,18 @@ func TestDecideGroup(t *testing.T) {
 		if length > 0 && have < layout.Data {
 			t.Fatalf("%+v: %d bytes cannot be read of %+v", layout, length, part)
 		}
+		left := 0
+		for i, n := range lengths {
+			if part := layout.UnitLength(known, i); part == 0 || n >= part {
+				left++
+			}
+		}
+		if left >= layout.Data && length < known {
+			t.Fatalf("%+v: %d bytes of %d that are known to be there", layout, length, known)
+		}
+		if known > 0 && left >= layout.Data {
+			sure++
+		}
 		all, parity := true, false
 		for i := range layout.Units() {
 			if i < layout.Data {
@@ -98,8 +122,8 @@ func TestDecideGroup(t *testing.T) {
 			}
 		}
 	}
-	if whole < 1000 {
-		t.Errorf("%d that were ended", whole)
+	if whole < 1000 || sure < 1000 {
+		t.Errorf("%d that were ended, %d of which is known how long they are", whole, sure)
 	}
 }
 
@@ -198,6 +222,42 @@ func TestGroupRecoveryThroughThePrimary(t *testing.T) {
 		t.Errorf("committed %v", m)
 	}
 
+	// The namenode was told how long the group is, and then a datanode that had ended its internal block of the generation before was given up: what is left can be read.
+	id += metadata.GroupStep
+	_, short := stripes(t, "RS-3-2-1024k", 2*cell+cell/2)
+	for i, generation := range []int64{1001, 1000, 1001, 1001, 1001} {
+		put(t, nodes[i], int64(id.Internal(i)), generation, string(short[i]))
+	}
+	o = order(id, 1016)
+	o.Block.Length = 2*cell + cell/2
+	if m = commit(nodes[3], o); m.DeleteBlock || m.Length != 2*cell+cell/2 || len(m.Units) != 4 {
+		t.Fatalf("committed %v", m)
+	}
+	for i, unit := range m.Units {
+		b := metadata.Block{ID: id.Internal(int(unit)), Generation: 1016, Length: int64(len(short[unit]))}
+		if m.Locations[i].Uuid != nodes[unit].UUID() || contents(t, nodes[unit], b) != string(short[unit]) {
+			t.Errorf("internal block %d is not what was kept", unit)
+		}
+	}
+
+	// Nothing is cut to less than was acknowledged, while there is patience.
+	id += metadata.GroupStep
+	for i := range 3 {
+		putOpen(t, nodes[i], int64(id.Internal(i)), 1001, string(units[i][:cell+10]))
+	}
+	o = order(id, 1017)
+	o.Block.Length = 6 * cell
+	nodes[0].recoverBlock(t.Context(), o)
+	for i := range 3 {
+		if r, ok := nodes[i].store.Replica(id.Internal(i)); !ok || r.Block.Length != cell+10 || r.Block.Generation != 1001 {
+			t.Errorf("internal block %d is %v", i, r)
+		}
+	}
+	o.RecoveryId, o.PatienceOver = 1018, true
+	if m = commit(nodes[0], o); m.DeleteBlock || m.Length != 3*cell || len(m.Units) != 3 {
+		t.Fatalf("committed %v", m)
+	}
+
 	// What is no order.
 	for _, change := range []func(o *pb.Recover){
 		func(o *pb.Recover) { o.Units = o.Units[1:] },
@@ -212,7 +272,74 @@ func TestGroupRecoveryThroughThePrimary(t *testing.T) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.commits) != 4 {
-		t.Errorf("committed %v", n.commits[4:])
+	if len(n.commits) != 6 {
+		t.Errorf("committed %v", n.commits[6:])
+	}
+}
+
+// A recovery that has cut the internal blocks, and whose result was not taken, is repeated with the same result, though what it followed from was cut with them.
+func TestRepeatedGroupRecoveryKeepsItsLength(t *testing.T) {
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	var nodes []*Server
+	for range 4 {
+		d, _ := startDatanode(t, credentials, t.TempDir(), n)
+		nodes = append(nodes, d)
+	}
+	waitReady(t, nodes...)
+	const cell = 1 << 20
+	p, units := stripes(t, "RS-3-2-1024k", 6*cell+500)
+	id := metadata.FirstGroupID
+	numbers := []int{0, 1, 3, 4} // the third data block is lost
+	for i, unit := range numbers {
+		data := units[unit]
+		if unit != 0 { // who has the first one has begun a third stripe
+			data = data[:2*cell]
+		}
+		putOpen(t, nodes[i], int64(id.Internal(unit)), 1001, string(data))
+	}
+	for try := range 4 {
+		o := &pb.Recover{Block: &pb.Block{Id: int64(id), Generation: 1001}, RecoveryId: uint64(1010 + try), Erasure: uint32(p.ID)}
+		for i, unit := range numbers {
+			o.Replicas, o.Units = append(o.Replicas, nodes[i].id), append(o.Units, uint32(unit))
+		}
+		n.mu.Lock()
+		n.refuses, n.commits = try < 3, nil
+		n.mu.Unlock()
+		nodes[try].recoverBlock(t.Context(), o)
+		n.mu.Lock()
+		if len(n.commits) != 1 || n.commits[0].Length != 6*cell || n.commits[0].DeleteBlock || len(n.commits[0].Units) != 4 {
+			t.Errorf("try %d: committed %v", try, n.commits)
+		}
+		n.mu.Unlock()
+	}
+	for i, unit := range numbers {
+		if contents(t, nodes[i], metadata.Block{ID: id.Internal(unit), Generation: 1013, Length: 2 * cell}) != string(units[unit][:2*cell]) {
+			t.Errorf("internal block %d is not what was kept", unit)
+		}
+	}
+}
+
+// Decisions are remembered of the internal blocks that were cut last, by their generation.
+func TestDecisionsAreBounded(t *testing.T) {
+	var d decisions
+	for i := range metadata.BlockID(mostDecisions + 10) {
+		d.note(i, decision{7, int64(i) + 1})
+		d.note(i, decision{8, int64(i) + 1})
+	}
+	for i := range metadata.BlockID(mostDecisions + 10) {
+		want := int64(i) + 1
+		if i < 10 {
+			want = 0
+		}
+		if got := d.of(metadata.Block{ID: i, Generation: 8}); got != want {
+			t.Fatalf("block %d: %d, want %d", i, got, want)
+		}
+		if got := d.of(metadata.Block{ID: i, Generation: 7}); got != 0 {
+			t.Fatalf("block %d before it was cut again: %d", i, got)
+		}
+	}
+	if len(d.all) != mostDecisions || len(d.order) != mostDecisions {
+		t.Errorf("%d and %d are remembered", len(d.all), len(d.order))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/gohops/hops/datanode/erasure"
 	"github.com/gohops/hops/internal/dtp"
@@ -14,7 +15,8 @@ import (
 
 // A group is made of a replicated block, the open end of a file whose writer has gone: stripe by stripe, which is what it takes of memory.
 
-// sealUnits reads the block from whoever has it, and writes the internal blocks to where the order says.
+// sealUnits reads the block from whoever has it, and writes the internal blocks to where the order says. The namenodes hear of each target that fails. All are ended at the same time: what the
+// group is for is to be there in more places than one.
 func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.Rebuild, coder *erasure.Coder, told *progress) (made []int, err error) {
 	layout := coder.Layout()
 	tail := blockOf(order.Tail)
@@ -31,22 +33,35 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 		return nil, err
 	}
 	units := make([]sink, layout.Units())
+	nodes := make([]*pb.DatanodeID, layout.Units())
 	var errs []error
+	begun := 0
+	unitOf := func(unit int) metadata.Block {
+		return metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: layout.UnitLength(group.Length, unit)}
+	}
+	failed := func(unit int, err error) {
+		errs, units[unit] = append(errs, err), nil
+		s.notCopied(ctx, unitOf(unit), nodes[unit])
+	}
 	for _, p := range order.Targets {
 		unit := int(min(p.Unit, uint32(layout.Units())))
-		if unit == layout.Units() || units[unit] != nil {
+		if unit == layout.Units() || nodes[unit] != nil {
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "an order to make internal block %d of %d, or twice", p.Unit, layout.Units())
 		}
-		length := layout.UnitLength(group.Length, unit)
-		out, err := s.sinkFor(ctx, pool, metadata.Block{ID: group.ID.Internal(unit), Generation: group.Generation, Length: length}, p, sum, true)
+		nodes[unit] = p.Node
+		out, err := s.sinkFor(ctx, pool, unitOf(unit), p, sum, true)
 		if err != nil {
-			errs = append(errs, err)
+			failed(unit, err)
 			continue
 		}
 		if out != nil { // else it is there already
 			defer out.Close()
 			units[unit] = out
+			begun++
 		}
+	}
+	if begun == 0 {
+		return nil, errors.Join(errs...)
 	}
 	in, err := s.readTail(ctx, pool, tail, order.TailAt)
 	if err != nil {
@@ -56,7 +71,7 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 	give := func(unit int, cell []byte) {
 		if out := units[unit]; out != nil && len(cell) > 0 {
 			if _, err := out.Write(cell); err != nil {
-				errs, units[unit] = append(errs, err), nil
+				failed(unit, err)
 			}
 		}
 	}
@@ -88,20 +103,24 @@ func (s *Server) sealUnits(ctx context.Context, group metadata.Block, order *pb.
 		told.add(n)
 		s.rebuilt.read.Add(n)
 	}
+	ends := make([]error, len(units))
+	var ending sync.WaitGroup
 	for unit, out := range units {
-		if out == nil {
-			continue
+		if out != nil {
+			ending.Go(func() { ends[unit] = out.Finish() })
 		}
-		if err := out.Finish(); err != nil {
-			errs = append(errs, err)
-			continue
+	}
+	ending.Wait()
+	for unit, out := range units {
+		switch {
+		case out == nil:
+		case ends[unit] != nil:
+			failed(unit, ends[unit])
+		case out.Made():
+			made = append(made, unit)
+			s.rebuilt.blocks.Add(1)
+			s.rebuilt.written.Add(unitOf(unit).Length)
 		}
-		if !out.Made() {
-			continue
-		}
-		made = append(made, unit)
-		s.rebuilt.blocks.Add(1)
-		s.rebuilt.written.Add(layout.UnitLength(group.Length, unit))
 	}
 	return made, errors.Join(errs...)
 }

@@ -64,6 +64,7 @@ type Server struct {
 	rebuilds    crew
 	readers     lostReaders
 	rebuilt     rebuilding
+	decided     decisions
 	reconfig    reconfiguration
 	changing    sync.Mutex     // held by who opens volumes and gives them back
 	hurt        chan struct{}  // capacity 1: a volume has failed
@@ -327,7 +328,7 @@ func services(r *replicasService, c *contentsService) []security.Service {
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.cfg.Door.ServeGRPC(ctx, s.cfg.GRPC, security.GRPC{
 		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Member: s.cfg.Credentials.Member, Roles: []authority.Role{authority.Datanode, authority.Namenode}},
-		Services: services(&replicasService{store: s.store}, newContents(s)),
+		Services: services(&replicasService{store: s.store, decided: &s.decided}, newContents(s)),
 	})
 }
 

@@ -69,6 +69,7 @@ type fakeNamenode struct {
 	term      uint64
 	leader    bool
 	standby   bool // refuses commits
+	refuses   bool // commits, for good
 	registers []*pb.RegisterRequest
 	replicas  map[string]map[int64]*pb.Replica // datanode, block
 	named     map[int64]bool                   // blocks of full reports, also of those that have not ended
@@ -262,6 +263,9 @@ func (n *fakeNamenode) CommitBlockSynchronization(_ context.Context, r *pb.Commi
 		return nil, pb.Status(metadata.Errorf(metadata.ErrStandby, "not the leader"))
 	}
 	n.commits = append(n.commits, r)
+	if n.refuses {
+		return nil, pb.Status(metadata.Errorf(metadata.ErrIO, "refused"))
+	}
 	return &pb.CommitBlockSynchronizationResponse{}, nil
 }
 

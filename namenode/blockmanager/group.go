@@ -357,6 +357,22 @@ func (m *Manager) replicatedGroup(want metadata.Block) (done, needed int) {
 	return done, g.layout.Data
 }
 
+// Stored says how safe a block as given is: how many of its replicas, of which so many are wanted, are finalized, and how many of those may be lost. Of a group it is the internal blocks
+// that have bytes.
+func (m *Manager) Stored(want metadata.Block, replication int) (stored, wanted, spare int) {
+	if !want.ID.Striped() {
+		stored = m.Replicated(want)
+		return stored, replication, stored - 1
+	}
+	g := m.groups[want.ID]
+	if g == nil {
+		return 0, 1, -1
+	}
+	done, needed := m.replicatedGroup(want)
+	empty := g.layout.Units() - g.layout.Used(want.Length)
+	return done - empty, g.layout.Used(want.Length), done - needed
+}
+
 // Groups counts the complete block groups that lack internal blocks, that cannot be read, and of those the ones that damage is to blame for.
 func (m *Manager) Groups() (all, lacking, lost, damaged int64) {
 	return int64(len(m.groups)), m.counts.groups[under], m.counts.groups[missing] + m.counts.groups[corrupt], m.counts.groups[corrupt]

@@ -308,6 +308,15 @@ func TestGroupsAreDurableWhenTheyCanBeRead(t *testing.T) {
 		if told := a.m.Satisfied(); len(told) != 1 || told[0] != g.ID {
 			t.Errorf("told %v", told)
 		}
+		if stored, wanted, spare := a.m.Stored(g, 1); stored != i+1 || wanted != 6 || spare != i-2 {
+			t.Errorf("%d of the %d internal blocks with bytes are stored, %d may be lost; of %d", stored, wanted, spare, i+1)
+		}
+	}
+	if stored, wanted, spare := a.m.Stored(a.group(2, 1), 1); stored != 0 || wanted < 1 || spare >= 0 {
+		t.Errorf("of a group that nobody knows %d of %d, %d", stored, wanted, spare)
+	}
+	if n := a.m.Places(); n != 9 {
+		t.Errorf("%d datanodes could have something", n)
 	}
 	if !a.m.Durable(g) || a.m.Durable(metadata.Block{ID: g.ID, Generation: 6, Length: g.Length}) || a.m.Durable(a.group(2, 1)) {
 		t.Error("durable with three internal blocks and three without bytes, and of this generation only")

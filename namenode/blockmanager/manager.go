@@ -323,3 +323,14 @@ func (q *queue) len() int { return len(q.ids) - q.head }
 
 // Registered is how many datanodes there are, the dead included.
 func (m *Manager) Registered() int { return len(m.order) }
+
+// Places is how many datanodes could have replicas: they live, are not silent and do not leave.
+func (m *Manager) Places() int {
+	n := 0
+	for _, x := range m.order {
+		if x.alive && !x.stale && x.stays() {
+			n++
+		}
+	}
+	return n
+}

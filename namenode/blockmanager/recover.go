@@ -117,13 +117,18 @@ func (m *Manager) Nowhere(id metadata.BlockID, pipeline []string) bool {
 func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string, found int) bool {
 	b := m.blocks.peek(id)
 	if g := m.groups[id]; g != nil && b != nil {
-		over := b.more != nil && !b.more.since.IsZero() && m.now.Sub(b.more.since) >= m.config.RecoveryPatience
-		return found >= g.layout.Data || found+len(m.Late(pipeline)) < g.layout.Data || over || m.heardOf(pipeline)
+		return found >= g.layout.Data || found+len(m.Late(pipeline)) < g.layout.Data || m.Waited(m.now, id) || m.heardOf(pipeline)
 	}
 	if b == nil || len(b.good) > 0 || !m.heardOf(pipeline) {
 		return false
 	}
 	return !slices.ContainsFunc(b.odds(), func(o odd) bool { return o.length > 0 && o.generation >= b.generation && !o.corrupt })
+}
+
+// Waited reports whether those who may have more of a block under recovery have been waited for long enough.
+func (m *Manager) Waited(now time.Time, id metadata.BlockID) bool {
+	b := m.blocks.peek(id)
+	return b != nil && b.more != nil && !b.more.since.IsZero() && now.Sub(b.more.since) >= m.config.RecoveryPatience
 }
 
 // heardOf reports whether every live node, and every node of the pipeline, has reported in full.

@@ -148,6 +148,9 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 	rebuilds := progressOf(b.Rebuilds)
 	if r := s.reign.Load(); r != nil {
 		r.ends.progress(time.Now(), id, rebuilds)
+		for _, x := range b.NotCopied[:min(len(b.NotCopied), mostNotCopied)] {
+			r.ends.notTaken(id, metadata.Block{ID: metadata.BlockID(x.GetBlock().GetId()), Generation: metadata.Generation(x.GetBlock().GetGeneration())}, namenode.NodeID(x.Target))
+		}
 	}
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
@@ -385,6 +388,9 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 			return nil, pb.Status(err)
 		}
 	} else {
+		if err := s.mayShorten(b.ID, r); err != nil {
+			return nil, pb.Status(err)
+		}
 		s.expectRecovered(b.ID, r)
 	}
 	done := make(chan error, 1)
@@ -444,6 +450,32 @@ func (s *Server) mayDrop(id metadata.BlockID, found int) (lost bool, err error) 
 		return s.soft.m.GivenUp(f.Nodes), nil
 	}
 	return false, metadata.Errorf(metadata.ErrRetriable, "block %v of %s is not dropped: datanodes %v may have it", o.Block, f.Path, s.soft.m.Late(f.Nodes))
+}
+
+// mayShorten refuses to end the recovery of a group with fewer bytes than are known of it, unless those who may have more have been waited for long enough, or an operator gave one of them up. It
+// is looked at here, and not by the command, which means the same to all members: what is known of a block under recovery changes with the id of the recovery only, which the command compares.
+func (s *Server) mayShorten(id metadata.BlockID, r *pb.CommitBlockSynchronizationRequest) error {
+	o, ok := s.ns.BlockOwner(id)
+	if !ok || !id.Striped() {
+		return nil
+	}
+	f, ok := s.ns.FileByID(o.INode)
+	if !ok || !f.UnderConstruction || uint64(f.RecoveryID) != r.RecoveryId || len(f.Blocks) == 0 {
+		return nil // the command says what is wrong
+	}
+	last := f.Blocks[len(f.Blocks)-1]
+	if last.ID != id || r.Length >= last.Length {
+		return nil
+	}
+	s.soft.mu.Lock()
+	accepted := s.soft.m.Waited(time.Now(), id) || s.soft.m.GivenUp(f.Nodes)
+	s.soft.mu.Unlock()
+	if !accepted {
+		return metadata.Errorf(metadata.ErrIO, "block %v of %s is not cut to %d bytes: %d were acknowledged", last, f.Path, r.Length, last.Length)
+	}
+	s.log.Error("the last block group of a file loses bytes that were acknowledged: too few of its internal blocks have them, and the others were waited for long enough, or given up",
+		"file", f.Path, "block", last, "length", r.Length)
+	return nil
 }
 
 func nodeOf(d *pb.DatanodeID) (namenode.Node, error) {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -111,4 +113,72 @@ func TestGroupOfAFile(t *testing.T) {
 	if g := lead.Statistics().Groups; g != (namenode.GroupStatistics{All: 1, UnderReplicated: 1}) {
 		t.Errorf("groups: %+v", g)
 	}
+}
+
+// A recovery may not end with less of a group than its writer has told, while those who may have more are waited for.
+func TestRecoveryKeepsWhatIsKnownOfAGroup(t *testing.T) {
+	for _, patience := range []time.Duration{time.Hour, time.Nanosecond} {
+		c := newCluster(t, 1, func(cfg *Config) { cfg.RecoveryPatience = patience })
+		m := c.leader()
+		check(t, m.group.Raise(release.ErasureCoding))
+		check(t, c.root().SwitchErasurePolicy(t.Context(), "RS-3-2-1024k", true))
+		check(t, c.root().SetErasurePolicy(t.Context(), "/", "RS-3-2-1024k"))
+		var nodes []*datanode
+		for i := range 5 {
+			d := c.datanode(fmt.Sprintf("dn%d", i))
+			d.mu.Lock()
+			d.mute = true
+			d.mu.Unlock()
+			nodes = append(nodes, d)
+		}
+		eventually(t, "five datanodes", func() bool {
+			m.soft.mu.Lock()
+			defer m.soft.mu.Unlock()
+			return m.soft.m.Places() == 5
+		})
+		w := m.begin(t, "/wal", "writer", 1)
+		b, err := w.addBlock()
+		check(t, err)
+		var bumped hadoop.UpdateBlockForPipelineResponseProto
+		check(t, w.rpc.Call(t.Context(), clientprotocol.Name, "updateBlockForPipeline", &hadoop.UpdateBlockForPipelineRequestProto{Block: w.last, ClientName: &w.client}, &bumped))
+		update := &hadoop.UpdatePipelineRequestProto{ClientName: &w.client, OldBlock: w.last, NewBlock: bumped.Block.B}
+		update.NewBlock.NumBytes = new(uint64(5 << 19))
+		for i, at := range b.Locs {
+			update.NewNodes, update.StorageIDs = append(update.NewNodes, at.Id), append(update.StorageIDs, b.StorageIDs[i])
+		}
+		check(t, w.rpc.Call(t.Context(), clientprotocol.Name, "updatePipeline", update, new(hadoop.UpdatePipelineResponseProto)))
+		w.last = bumped.Block.B
+		group := w.block(5 << 19)
+		recoverLease(t, c)
+		id := metadata.INodeID(w.id)
+		commit := func(length int64) error {
+			t.Helper()
+			f, ok := m.ns.FileByID(id)
+			if !ok {
+				t.Fatal("the file is gone")
+			}
+			_, err := nodes[0].links[0].client.CommitBlockSynchronization(t.Context(), &pb.CommitBlockSynchronizationRequest{
+				Block: wireBlock(group), RecoveryId: uint64(f.RecoveryID), Close: true, Length: length, DeleteBlock: length == 0,
+			})
+			return pb.FromStatus(err)
+		}
+		want := int64(1 << 20) // accepted at last
+		if patience == time.Hour {
+			want = group.Length
+			for _, length := range []int64{0, 1 << 20, group.Length - 1} {
+				if err, f := commit(length), fileOf(m, id); err == nil || !f.UnderConstruction || len(f.Blocks) != 1 {
+					t.Fatalf("the group ends with %d bytes: %v, %+v", length, err, f)
+				}
+			}
+		}
+		eventually(t, "it ends", func() bool { return commit(want) == nil }) // under another id if this takes long
+		if f := fileOf(m, id); f.UnderConstruction || f.Status.Length != want {
+			t.Errorf("it ends as %+v, want %d bytes", f, want)
+		}
+	}
+}
+
+func fileOf(m *member, id metadata.INodeID) *namespace.FileInfo {
+	f, _ := m.ns.FileByID(id)
+	return f
 }

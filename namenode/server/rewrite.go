@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -231,22 +232,65 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 		done(nil, err)
 		return
 	}
-	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
+	s.whole(r.Source, func(err error) {
 		switch {
-		case err != nil && result != nil: // it is refused
-			s.dropCopy(c, r.Source, func() { done(nil, err) })
-			return
-		case err != nil || r.Tail == nil:
+		case errors.Is(err, metadata.ErrStandby):
 			done(nil, err)
 			return
-		}
-		f, ok := s.ns.FileByID(id)
-		if !ok || len(f.Blocks) == 0 {
-			done(nil, nil)
+		case err != nil:
+			s.dropCopy(c, r.Source, func() { done(nil, err) })
 			return
 		}
-		last := f.Blocks[len(f.Blocks)-1]
-		done(&namenode.LocatedBlock{Block: last, Offset: f.Status.Length - last.Length}, nil)
+		s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
+			switch {
+			case err != nil && result != nil: // it is refused
+				s.dropCopy(c, r.Source, func() { done(nil, err) })
+				return
+			case err != nil || r.Tail == nil:
+				done(nil, err)
+				return
+			}
+			f, ok := s.ns.FileByID(id)
+			if !ok || len(f.Blocks) == 0 {
+				done(nil, nil)
+				return
+			}
+			last := f.Blocks[len(f.Blocks)-1]
+			done(&namenode.LocatedBlock{Block: last, Offset: f.Status.Length - last.Length}, nil)
+		})
+	})
+}
+
+// whole waits until all of a copy is stored, on as many datanodes as there are: the blocks that it takes the place of are deleted at once. A writer may close a file that lacks replicas, or
+// internal blocks, which are made later; after soft.whole that is enough here, too, if one more of each block may be lost.
+//
+// Errors: ErrNotReplicatedYet.
+func (s *Server) whole(source metadata.INodeID, done func(error)) {
+	f, there := s.ns.FileByID(source)
+	if !there || f.UnderConstruction || len(f.Blocks) == 0 { // the command says what is wrong with it, if it has not been exchanged by the same request before
+		done(nil)
+		return
+	}
+	replication := int(f.Status.Replication)
+	all := func(b metadata.Block) bool {
+		stored, wanted, _ := s.soft.m.Stored(b, replication)
+		return stored >= wanted || stored > 0 && stored >= s.soft.m.Places()
+	}
+	s.soft.awaitAll(f.Blocks, &s.soft.whole, all, func(ok bool) {
+		if ok {
+			done(nil)
+			return
+		}
+		var err error
+		s.soft.mu.Lock()
+		for _, b := range f.Blocks {
+			if stored, wanted, spare := s.soft.m.Stored(b, replication); spare < 1 && !all(b) {
+				err = metadata.Errorf(metadata.ErrNotReplicatedYet, "%v of %s is stored on %d datanodes, it should be on %d: it does not take the place of anything yet", b, f.Path, stored, wanted)
+				break
+			}
+		}
+		s.soft.mu.Unlock()
+		done(s.orStandby(err))
 	})
 }
 

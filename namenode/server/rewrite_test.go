@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/client/shell"
@@ -13,6 +14,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
 	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -112,5 +114,86 @@ func TestSetrepPassesOverCodedFiles(t *testing.T) {
 	const want = "Did not set replication for: /d/coded, because it's an erasure coded file.\nReplication 2 set: /d/plain\n"
 	if status := s.Run(ctx, []string{"-setrep", "-w", "2", "/d"}); status != shell.ExitOK || !strings.HasPrefix(out.String(), want) || strings.Contains(out.String(), "Waiting for /d/coded") {
 		t.Errorf("%d: %s%s, want %s", status, &out, &errs, want)
+	}
+}
+
+// Blocks take the place of others when all of them is stored. One that lacks something is waited for, and then has to outlive a loss.
+func TestExchangeWaitsForAllOfTheCopy(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	ctx, root := t.Context(), c.root()
+	check(t, m.group.Raise(release.SealedTails))
+	check(t, root.SwitchErasurePolicy(ctx, "RS-3-2-1024k", true))
+	policy, _ := metadata.ErasurePolicyNamed("RS-3-2-1024k")
+	nodes := map[string]*datanode{}
+	for i := range 5 {
+		nodes[fmt.Sprintf("dn%d", i)] = c.datanode(fmt.Sprintf("dn%d", i))
+	}
+	eventually(t, "five datanodes", func() bool {
+		m.soft.mu.Lock()
+		defer m.soft.mu.Unlock()
+		return m.soft.m.Places() == 5
+	})
+	for _, x := range []struct {
+		path  string
+		first []int // internal blocks that are stored before the exchange is asked for
+		later []int // and after that
+		wait  time.Duration
+		ok    bool
+	}{
+		{"/one", []int{0}, nil, 50 * time.Millisecond, false},
+		{"/two", []int{0, 3}, nil, 50 * time.Millisecond, true},
+		{"/all", []int{0, 3, 4}, nil, time.Hour, true},
+		{"/late", []int{0}, []int{4, 3}, time.Hour, true},
+	} {
+		w := m.begin(t, x.path, "writer", 1)
+		b, err := w.addBlock()
+		check(t, err)
+		old := w.block(777)
+		nodes[b.Locs[0].Id.GetDatanodeUuid()].has(old, pb.ReplicaState_FINALIZED)
+		if ok, err := w.complete(); err != nil || !ok {
+			t.Fatalf("complete: %t, %v", ok, err)
+		}
+		var made hdfspb.BeginRewriteResponseProto
+		begin := &hdfspb.BeginRewriteRequestProto{Src: &x.path, ClientName: new("c"), Policy: &policy.Name}
+		check(t, m.operator(t, m.config.Door.Daemon(), "beginRewrite", begin, &made))
+		copied := &writing{t: t, rpc: w.rpc, path: fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource()), client: "c", id: made.GetSource()}
+		b, err = copied.addBlock()
+		check(t, err)
+		group := copied.block(777)
+		if len(b.Locs) != 5 {
+			t.Fatalf("%s: the group is at %v", x.path, b.Locs)
+		}
+		store := func(units []int) {
+			for _, i := range units {
+				nodes[b.Locs[i].Id.GetDatanodeUuid()].has(metadata.Block{ID: group.ID.Internal(i), Generation: group.Generation, Length: policy.Layout.UnitLength(777, i)}, pb.ReplicaState_FINALIZED)
+			}
+		}
+		store(x.first)
+		if ok, err := copied.complete(); err != nil || !ok {
+			t.Fatalf("complete: %t, %v", ok, err)
+		}
+		eventually(t, "the first ones are known", func() bool {
+			m.soft.mu.Lock()
+			defer m.soft.mu.Unlock()
+			stored, _, _ := m.soft.m.Stored(group, 0)
+			m.soft.whole = x.wait
+			return stored == len(x.first)
+		})
+		done := make(chan error, 1)
+		go func() {
+			done <- m.operator(t, m.config.Door.Daemon(), "endRewrite",
+				&hdfspb.EndRewriteRequestProto{Src: &x.path, Source: made.Source, Blocks: made.Blocks}, new(hdfspb.EndRewriteResponseProto))
+		}()
+		store(x.later)
+		err = <-done
+		f, _ := m.ns.FileByID(metadata.INodeID(w.id))
+		if (err == nil) != x.ok || len(f.Blocks) != 1 || (f.Blocks[0].ID == group.ID) != x.ok {
+			t.Errorf("%s: %v, and its blocks are %v", x.path, err, f.Blocks)
+		}
+		if _, there := m.ns.FileByID(metadata.INodeID(made.GetSource())); there {
+			t.Errorf("%s: the copy is left", x.path)
+		}
 	}
 }

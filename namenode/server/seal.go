@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/internal/stripe"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -47,6 +48,8 @@ type sealTry struct {
 	running bool
 	next    time.Time
 	wait    time.Duration
+	// without are the datanodes that did not take an internal block the last time.
+	without []namenode.NodeID
 }
 
 type sealOrder struct {
@@ -57,6 +60,7 @@ type sealOrder struct {
 	// begun until start.
 	percent      int
 	moved, start time.Time
+	refused      []namenode.NodeID // targets that did not take what they should
 }
 
 // newSealOrder is one of a group of so many bytes.
@@ -84,6 +88,42 @@ func (x *sealing) progress(now time.Time, id namenode.NodeID, list []blockmanage
 		case list[at].Percent > o.percent:
 			o.percent, o.moved = list[at].Percent, now
 		}
+	}
+}
+
+// notTaken hears from a node that a target of its order did not take an internal block.
+func (x *sealing) notTaken(id namenode.NodeID, unit metadata.Block, target namenode.NodeID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, o := range x.ordered {
+		is := func(p *pb.Part) bool { return p.Node.Uuid == string(target) }
+		if o.node == id && metadata.BlockID(o.message.Group.Id) == unit.ID.Group() && metadata.Generation(o.message.Group.Generation) == unit.Generation &&
+			slices.ContainsFunc(o.message.Targets, is) && !slices.Contains(o.refused, target) {
+			o.refused = append(o.refused, target)
+		}
+	}
+}
+
+// avoid are the datanodes that the next group of a block had better not be on. They are forgotten with that: where there are no others they have to do.
+func (x *sealing) avoid(id metadata.BlockID) []namenode.NodeID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	try := x.tries[id]
+	if try == nil {
+		return nil
+	}
+	without := try.without
+	try.without = nil
+	return without
+}
+
+// over ends an order about a block, which has failed if there is an error.
+func (x *sealing) over(id metadata.BlockID, o *sealOrder, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ordered = slices.DeleteFunc(x.ordered, func(other *sealOrder) bool { return other == o })
+	if try := x.tries[id]; try != nil && err != nil {
+		try.without = o.refused
 	}
 }
 
@@ -240,11 +280,13 @@ func (s *Server) groupBeside(
 	return source, group, err
 }
 
-// orderGroup has a datanode make the group, one that has the block or, of a body, one that is to have the group, and waits until it can be read.
-func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) (*metadata.Block, error) {
+// orderGroup has a datanode make the group, one that has the block or, of a body, one that is to have the group, and waits until all of its internal blocks that have bytes are stored: what it
+// takes the place of outlives as many losses as the group then does, and is deleted at once.
+func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) (made *metadata.Block, err error) {
 	var l *namenode.LocatedBlock
-	err := s.await(func(done func(error)) {
-		s.AddBlock(s.myself(), namenode.AddBlockRequest{File: namenode.FileRef{INode: source}, Client: sealClient, Anywhere: true}, func(b *namenode.LocatedBlock, err error) {
+	without := r.ends.avoid(tail.ID)
+	err = s.await(func(done func(error)) {
+		s.AddBlock(s.myself(), namenode.AddBlockRequest{File: namenode.FileRef{INode: source}, Client: sealClient, Anywhere: true, Exclude: without}, func(b *namenode.LocatedBlock, err error) {
 			l = b
 			done(err)
 		})
@@ -269,24 +311,21 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 	for _, from := range at {
 		order.message.TailAt = append(order.message.TailAt, wireNode(from.Node))
 	}
-	for i, to := range l.Locations {
-		if unit := int(l.Units[i]); policy.Layout.UnitLength(tail.Length, unit) > 0 {
-			order.message.Targets = append(order.message.Targets, &pb.Part{Unit: uint32(unit), Node: wireNode(to.Node), Type: uint32(to.Type)})
-		}
-	}
+	order.message.Targets = sealTargets(policy.Layout, tail.Length, l)
+	wanted := len(order.message.Targets)
 	x := &r.ends
 	x.mu.Lock()
 	x.ordered = append(x.ordered, order)
 	x.mu.Unlock()
-	defer func() {
-		x.mu.Lock()
-		x.ordered = slices.DeleteFunc(x.ordered, func(o *sealOrder) bool { return o == order })
-		x.mu.Unlock()
-	}()
+	defer func() { x.over(tail.ID, order, err) }()
+	whole := func(b metadata.Block) bool {
+		stored, _, _ := s.soft.m.Stored(b, 0)
+		return stored >= wanted
+	}
 	for {
 		s.kick([]namenode.NodeID{order.node})
 		durable := make(chan bool, 1)
-		s.soft.await([]metadata.Block{group}, func(ok bool) { durable <- ok })
+		s.soft.awaitAll([]metadata.Block{group}, &s.soft.patience, whole, func(ok bool) { durable <- ok })
 		select {
 		case ok := <-durable:
 			if ok {
@@ -299,9 +338,33 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 			return nil, namenode.ErrStandbyWrite
 		}
 		if x.stands(time.Now(), order) {
-			return nil, fmt.Errorf("datanode %s has not made the group %v of %v: %w", order.node, group, tail, context.DeadlineExceeded)
+			return nil, fmt.Errorf("datanode %s has not made all of the group %v of %v: %w", order.node, group, tail, context.DeadlineExceeded)
 		}
 	}
+}
+
+// sealTargets are where the internal blocks that have bytes are to go. Where there are too few datanodes for all of a group, one for which there is none goes where another would have been empty.
+func sealTargets(layout stripe.Layout, length int64, l *namenode.LocatedBlock) []*pb.Part {
+	var at [stripe.MaxUnits]*namenode.Location
+	var free []*namenode.Location
+	for i := range l.Locations {
+		if unit := int(l.Units[i]); layout.UnitLength(length, unit) > 0 {
+			at[unit] = &l.Locations[i]
+		} else {
+			free = append(free, &l.Locations[i])
+		}
+	}
+	var targets []*pb.Part
+	for unit := range layout.Units() {
+		to := at[unit]
+		if to == nil && layout.UnitLength(length, unit) > 0 && len(free) > 0 {
+			to, free = free[0], free[1:]
+		}
+		if to != nil {
+			targets = append(targets, &pb.Part{Unit: uint32(unit), Node: wireNode(to.Node), Type: uint32(to.Type)})
+		}
+	}
+	return targets
 }
 
 // completeSource closes the file beside.

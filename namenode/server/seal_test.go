@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,18 +138,95 @@ func TestOpenEndOfAFile(t *testing.T) {
 	if order.Tail.Id != int64(tail.ID) || order.Tail.Length != 777 || order.Group.Length != 777 || order.Erasure != 2 || len(order.TailAt) != 3 || len(order.Targets) != 3 {
 		t.Fatalf("order: %v", order) // one data block and two of parity have bytes
 	}
-	for _, p := range order.Targets {
+	made := func(p *pb.Part) {
+		t.Helper()
 		nodes[p.Node.Uuid].has(metadata.Block{
 			ID: metadata.BlockID(order.Group.Id).Internal(int(p.Unit)), Generation: metadata.Generation(order.Group.Generation), Length: layout.UnitLength(777, int(p.Unit)),
 		}, pb.ReplicaState_FINALIZED)
 	}
-	eventually(t, "the group is in its place", func() bool {
+	sealed := func() bool {
 		f, ok := lead.ns.FileByID(metadata.INodeID(w.id))
 		return ok && len(f.Blocks) == 2 && f.Blocks[1].ID == metadata.BlockID(order.Group.Id)
-	})
+	}
+	stored := func(n int) func() bool {
+		return func() bool {
+			lead.soft.mu.Lock()
+			defer lead.soft.mu.Unlock()
+			is, wanted, spare := lead.soft.m.Stored(fromWire(order.Group), 0)
+			return is == n && wanted == 3 && spare == n-1
+		}
+	}
+	// It can be read by now, and outlives no loss, or one; the open end outlives two.
+	for i := range 2 {
+		made(order.Targets[i])
+		eventually(t, "the namenode knows it", stored(i+1))
+		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if sealed() {
+				t.Fatalf("%d of its three internal blocks are stored, and the group is in its place", i+1)
+			}
+		}
+	}
+	made(order.Targets[2])
+	eventually(t, "the group is in its place", sealed)
 	sees("in the end", group.Length+777, 2, 2, false)
 	if got := lead.ns.Counts().Files; got != 1 {
 		t.Errorf("%d files are left", got)
+	}
+}
+
+// Where there are too few datanodes for all of a group, those that would have had an internal block without bytes have one for which there is none.
+func TestWhereTheInternalBlocksOfAnEndGo(t *testing.T) {
+	policy, _ := metadata.ErasurePolicyNamed("RS-6-3-1024k")
+	located := func(units ...byte) *namenode.LocatedBlock {
+		l := &namenode.LocatedBlock{Units: units}
+		for _, unit := range units {
+			l.Locations = append(l.Locations, namenode.Location{Node: &namenode.Node{ID: namenode.NodeID(fmt.Sprintf("dn%d", unit))}})
+		}
+		return l
+	}
+	for _, c := range []struct {
+		length int64
+		units  []byte
+		want   string
+	}{
+		{777, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8}, "0:dn0 6:dn6 7:dn7 8:dn8"},
+		{777, []byte{0, 1, 2, 3, 4, 5, 6}, "0:dn0 6:dn6 7:dn1 8:dn2"},
+		{2 << 20, []byte{0, 1, 2, 3, 4, 5}, "0:dn0 1:dn1 6:dn2 7:dn3 8:dn4"},
+		{5 << 20, []byte{0, 1, 2, 3, 4, 5}, "0:dn0 1:dn1 2:dn2 3:dn3 4:dn4 6:dn5"},
+		{6 << 20, []byte{0, 1, 2, 3, 4, 5}, "0:dn0 1:dn1 2:dn2 3:dn3 4:dn4 5:dn5"},
+	} {
+		var got []string
+		for _, p := range sealTargets(policy.Layout, c.length, located(c.units...)) {
+			got = append(got, fmt.Sprintf("%d:%s", p.Unit, p.Node.Uuid))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%d bytes on %v: %v, want %s", c.length, c.units, got, c.want)
+		}
+	}
+}
+
+// A datanode that did not take what it should is avoided the next time, and once.
+func TestWhoRefusesAnEndIsAvoided(t *testing.T) {
+	var x sealing
+	x.due(time.Now(), []metadata.BlockID{5})
+	group := metadata.Block{ID: metadata.FirstGroupID, Generation: 7}
+	o := newSealOrder(time.Now(), "dn1", 777)
+	o.message = &pb.Rebuild{Group: wireBlock(group), Targets: []*pb.Part{{Unit: 0, Node: &pb.DatanodeID{Uuid: "dn2"}}, {Unit: 4, Node: &pb.DatanodeID{Uuid: "dn3"}}}}
+	x.ordered = append(x.ordered, o)
+	unit := metadata.Block{ID: group.ID.Internal(4), Generation: 7}
+	x.notTaken("dn4", unit, "dn2")                                            // it is not its order
+	x.notTaken("dn1", metadata.Block{ID: unit.ID, Generation: 6}, "dn2")      // an older one
+	x.notTaken("dn1", metadata.Block{ID: unit.ID + 16, Generation: 7}, "dn2") // another group
+	x.notTaken("dn1", unit, "dn5")                                            // it is no target
+	x.notTaken("dn1", unit, "dn3")
+	x.notTaken("dn1", unit, "dn3")
+	x.over(5, o, errors.New("not all of it"))
+	if got := fmt.Sprint(x.avoid(5), x.avoid(5), x.avoid(6), len(x.ordered)); got != "[dn3] [] [] 0" {
+		t.Errorf("avoided: %s", got)
+	}
+	o.refused = []namenode.NodeID{"dn2"}
+	if x.over(5, o, nil); len(x.avoid(5)) != 0 {
+		t.Error("who refused what was made all the same is avoided")
 	}
 }
 

@@ -19,9 +19,9 @@ type soft struct {
 	mu      sync.Mutex
 	m       *blockmanager.Manager
 	waiting map[metadata.BlockID][]*waiter
-	// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
-	patience time.Duration
-	given    []string // the datanodes that m knows to be given up
+	// patience is how long a call waits for replicas to be reported before it tells the client to ask again, and whole how long an exchange of blocks does for all of the new ones.
+	patience, whole time.Duration
+	given           []string // the datanodes that m knows to be given up
 	// ends are the open ends of files with an erasure coding policy that nobody writes to, with their inodes.
 	ends    map[metadata.BlockID]metadata.INodeID
 	listing *listing // of the blocks, in the background; nil: m knows all of them
@@ -37,6 +37,7 @@ type listing struct {
 // waiter waits for blocks to become durable enough.
 type waiter struct {
 	blocks []metadata.Block
+	enough func(metadata.Block) bool
 	done   func(durable bool)
 	timer  *time.Timer
 	over   bool
@@ -47,29 +48,34 @@ func (f *soft) init(c blockmanager.Config) {
 	f.m.Pause(true)
 	f.waiting = map[metadata.BlockID][]*waiter{}
 	f.ends = map[metadata.BlockID]metadata.INodeID{}
-	f.patience = time.Second
+	f.patience, f.whole = time.Second, 10*time.Second
 }
 
 // await calls done(true) when all blocks have the minimum of replicas, done(false) after patience.
 func (f *soft) await(blocks []metadata.Block, done func(bool)) {
+	f.awaitAll(blocks, &f.patience, f.m.Durable, done)
+}
+
+// awaitAll calls done(true) when enough is true of all blocks, done(false) after patience, which is one of f's. enough is called with f.mu held.
+func (f *soft) awaitAll(blocks []metadata.Block, patience *time.Duration, enough func(metadata.Block) bool, done func(bool)) {
 	f.mu.Lock()
-	if f.durable(blocks) {
+	w := &waiter{blocks: blocks, enough: enough, done: done}
+	if w.durable() {
 		f.mu.Unlock()
 		done(true)
 		return
 	}
-	w := &waiter{blocks: blocks, done: done}
 	for _, b := range blocks {
 		f.waiting[b.ID] = append(f.waiting[b.ID], w)
 		f.m.Watch(b.ID)
 	}
-	w.timer = time.AfterFunc(f.patience, func() { f.end(w) })
+	w.timer = time.AfterFunc(*patience, func() { f.end(w) })
 	f.mu.Unlock()
 }
 
-func (f *soft) durable(blocks []metadata.Block) bool {
-	for _, b := range blocks {
-		if !f.m.Durable(b) {
+func (w *waiter) durable() bool {
+	for _, b := range w.blocks {
+		if !w.enough(b) {
 			return false
 		}
 	}
@@ -110,7 +116,7 @@ func (f *soft) satisfied() []*waiter {
 	var out []*waiter
 	for _, id := range f.m.Satisfied() {
 		for _, w := range slices.Clone(f.waiting[id]) {
-			if !w.over && f.durable(w.blocks) {
+			if !w.over && w.durable() {
 				f.forget(w)
 				out = append(out, w)
 			}

@@ -236,9 +236,11 @@ func (x *InitReplicaRecoveryRequest) GetRecoveryId() uint64 {
 }
 
 type InitReplicaRecoveryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Block         *v1.Block              `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
-	State         v1.ReplicaState        `protobuf:"varint,2,opt,name=state,proto3,enum=hops.namenode.v1.ReplicaState" json:"state,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Block *v1.Block              `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	State v1.ReplicaState        `protobuf:"varint,2,opt,name=state,proto3,enum=hops.namenode.v1.ReplicaState" json:"state,omitempty"`
+	// Of an internal block that an earlier recovery has cut: how many bytes of data its group was to have. 0: not known.
+	GroupLength   int64 `protobuf:"varint,3,opt,name=group_length,json=groupLength,proto3" json:"group_length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,11 +289,20 @@ func (x *InitReplicaRecoveryResponse) GetState() v1.ReplicaState {
 	return v1.ReplicaState(0)
 }
 
+func (x *InitReplicaRecoveryResponse) GetGroupLength() int64 {
+	if x != nil {
+		return x.GroupLength
+	}
+	return 0
+}
+
 type UpdateReplicaRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Block         *v1.Block              `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
-	RecoveryId    uint64                 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
-	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Block      *v1.Block              `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	RecoveryId uint64                 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	Length     int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	// Of an internal block: how many bytes of data its group is to have.
+	GroupLength   int64 `protobuf:"varint,4,opt,name=group_length,json=groupLength,proto3" json:"group_length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -343,6 +354,13 @@ func (x *UpdateReplicaRequest) GetRecoveryId() uint64 {
 func (x *UpdateReplicaRequest) GetLength() int64 {
 	if x != nil {
 		return x.Length
+	}
+	return 0
+}
+
+func (x *UpdateReplicaRequest) GetGroupLength() int64 {
+	if x != nil {
+		return x.GroupLength
 	}
 	return 0
 }
@@ -497,15 +515,17 @@ const file_datanode_api_v1_datanode_proto_rawDesc = "" +
 	"\x1aInitReplicaRecoveryRequest\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
-	"recoveryId\"\x82\x01\n" +
+	"recoveryId\"\xa5\x01\n" +
 	"\x1bInitReplicaRecoveryResponse\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x124\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x1e.hops.namenode.v1.ReplicaStateR\x05state\"~\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1e.hops.namenode.v1.ReplicaStateR\x05state\x12!\n" +
+	"\fgroup_length\x18\x03 \x01(\x03R\vgroupLength\"\xa1\x01\n" +
 	"\x14UpdateReplicaRequest\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
 	"recoveryId\x12\x16\n" +
-	"\x06length\x18\x03 \x01(\x03R\x06length\"t\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\x12!\n" +
+	"\fgroup_length\x18\x04 \x01(\x03R\vgroupLength\"t\n" +
 	"\x12CopyReplicaRequest\x12/\n" +
 	"\x06source\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x06source\x12-\n" +
 	"\x05block\x18\x02 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\"\x15\n" +
