@@ -42,7 +42,7 @@ func Open(cfg Config) (*Store, error) {
 	if !slices.ContainsFunc(cfg.Volumes, func(v VolumeConfig) bool { return v.Type != datanode.RAMDisk }) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume that is not of type RAM_DISK: what is in memory is saved there")
 	}
-	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), patient: map[string]patience{}, removed: map[string]*volume{}}
+	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), leaves: make(chan struct{}), patient: map[string]patience{}, removed: map[string]*volume{}}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Shutdown())
 	}
@@ -54,7 +54,7 @@ func (s *Store) open() error {
 	if err := s.list(); err != nil {
 		return err
 	}
-	defer watchOpening(s.all(), s.cfg.DiskTimeout)()
+	defer s.watchOpening(s.all())()
 	if err := s.survey(); err != nil {
 		return err
 	}
