@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/datanode/vfs/faulty"
+	"github.com/gohops/hops/datanode/vfs/mem"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -397,4 +401,239 @@ func TestAVolumeThatIsLockedIsTriedEverySomeSeconds(t *testing.T) {
 	}
 	h.wantContent(int64(on[b]), pattern(40_000))
 	check(t, h.Shutdown())
+}
+
+// What a start finds of a volume.
+const (
+	isSound      = "sound"
+	isDamaged    = "VERSION damaged"
+	isLost       = "VERSION lost"
+	isNewlyThere = "new"
+	isUnmounted  = "not mounted"
+	isDenied     = "not readable"
+	isReadOnly   = "read-only"
+	isForeign    = "of another datanode"
+	isElsewhere  = "of another cluster"
+)
+
+// pairOf is a disk with two volumes as a start finds them, and what they were.
+type pairOf struct {
+	t      *testing.T
+	disk   *faulty.FS
+	states map[string]string // by path
+	owner  map[string]string // the datanode, of those that were volumes of one
+	blocks map[string][]metadata.BlockID
+}
+
+func newPair(t *testing.T, states map[string]string) *pairOf {
+	p := &pairOf{t: t, disk: faulty.New(mem.New(1 << 26)), states: states, owner: map[string]string{}, blocks: map[string][]metadata.BlockID{}}
+	var own []string
+	for _, path := range []string{"/a", "/b"} {
+		switch states[path] {
+		case isForeign:
+			p.fill([]string{path})
+		case isNewlyThere:
+		default:
+			own = append(own, path)
+		}
+	}
+	if len(own) > 0 {
+		p.fill(own)
+	}
+	for _, path := range own {
+		version := filepath.Join(path, versionFile)
+		switch states[path] {
+		case isDamaged:
+			f := must[vfs.File](t)(p.disk.OpenFile(version, os.O_RDWR, 0))
+			must[int](t)(f.WriteAt([]byte("x"), 3))
+			check(t, f.Close())
+		case isLost:
+			check(t, p.disk.Rename(version, version+".away"))
+		case isUnmounted:
+			check(t, p.disk.Rename(path, path+".away"))
+			check(t, p.disk.Mkdir(path, 0o700))
+		case isElsewhere:
+			id := must[Identity](t)(readIdentity(p.disk, path))
+			id.Cluster = "elsewhere"
+			check(t, writeIdentity(p.disk, path, id))
+		}
+	}
+	p.disk.Set(func(op faulty.Op) error {
+		switch states["/"+strings.Split(op.Name, "/")[1]] {
+		case isDenied:
+			if op.Call != "stat" || strings.Count(op.Name, "/") > 1 {
+				return os.ErrPermission
+			}
+		case isReadOnly:
+			if slices.Contains([]string{"lock", "mkdir", "rename", "remove", "write", "truncate", "punch"}, op.Call) {
+				return syscall.EROFS
+			}
+		}
+		return nil
+	})
+	return p
+}
+
+// fill makes volumes of a datanode of its own, with replicas.
+func (p *pairOf) fill(paths []string) {
+	h := open(p.t, p.disk, paths...)
+	check(p.t, h.Join("lab", "BP-1"))
+	for i := range int64(4) {
+		h.put(int64(10*len(p.owner))+i+1, 1, pattern(40_000))
+	}
+	for _, v := range h.Volumes() {
+		p.owner[v.Path] = h.Identity().Datanode
+		h.Each(v.ID, func(r datanode.Replica) bool { p.blocks[v.Path] = append(p.blocks[v.Path], r.Block.ID); return true })
+	}
+	check(p.t, h.Shutdown())
+}
+
+// restore mends a volume.
+func (p *pairOf) restore(path string) {
+	version := filepath.Join(path, versionFile)
+	switch p.states[path] {
+	case isDamaged:
+		f := must[vfs.File](p.t)(p.disk.OpenFile(version, os.O_RDWR, 0))
+		must[int](p.t)(f.WriteAt([]byte("o"), 3)) // layoutVersion
+		check(p.t, f.Close())
+	case isLost:
+		check(p.t, p.disk.Rename(version+".away", version))
+	}
+	p.states[path] = isSound
+}
+
+// versions are the VERSION files, as far as there are any.
+func (p *pairOf) versions() string {
+	var all []string
+	for _, path := range []string{"/a", "/b"} {
+		b, _ := readFile(p.disk, filepath.Join(path, versionFile))
+		all = append(all, string(b))
+	}
+	return strings.Join(all, "\n")
+}
+
+func (p *pairOf) empty(path string) bool {
+	return p.states[path] == isNewlyThere || p.states[path] == isUnmounted
+}
+
+// whose are the owners that VERSION files name, by path.
+func (p *pairOf) whose() map[string]string {
+	named := map[string]string{}
+	for path, state := range p.states {
+		switch state {
+		case isSound, isReadOnly, isForeign:
+			named[path] = p.owner[path] + " of lab"
+		case isElsewhere:
+			named[path] = p.owner[path] + " of elsewhere"
+		}
+	}
+	return named
+}
+
+// works reports whether a volume serves beside what is in another directory, if the start is not refused.
+func (p *pairOf) works(path, other string) bool {
+	switch p.states[path] {
+	case isSound, isNewlyThere, isForeign, isElsewhere:
+		return true
+	case isUnmounted: // nobody tells it from a new one whom nobody tells that there is one
+		return p.whose()[other] == "" || p.owner[other] != p.owner[path]
+	}
+	return false
+}
+
+// Whatever a start finds in two directories, nobody becomes a new datanode while one of them may hold what one had, two owners are refused, and otherwise what works serves. A start that is refused changes nothing
+// and says what to do.
+func TestWhatAStartMakesOfTwoVolumes(t *testing.T) {
+	all := []string{isSound, isDamaged, isLost, isNewlyThere, isUnmounted, isDenied, isReadOnly, isForeign, isElsewhere}
+	hints := map[string]string{
+		isDamaged: "VERSION does not match its checksum, it is damaged: put a copy of it there", isLost: "it has no VERSION but a directory blocks, the file is lost: put a copy of it there",
+		isDenied: "must own the directory", isReadOnly: "read-only file system", isUnmounted: "is its disk not mounted?",
+	}
+	for _, stateA := range all {
+		for _, stateB := range all {
+			t.Run(stateA+" and "+stateB, func(t *testing.T) {
+				p := newPair(t, map[string]string{"/a": stateA, "/b": stateB})
+				owners := map[string]bool{}
+				for _, owner := range p.whose() {
+					owners[owner] = true
+				}
+				works := map[string]bool{"/a": p.works("/a", "/b"), "/b": p.works("/b", "/a")}
+				before := p.versions()
+				h, err := tryOpen(t, p.disk, "/a", "/b")
+				if err == nil {
+					defer func() { check(t, h.Shutdown()) }()
+				}
+				refused := func(word string) bool {
+					t.Helper()
+					if err == nil {
+						t.Errorf("it starts, as %s; volumes %+v", h.Identity().Datanode, h.Volumes())
+						return false
+					}
+					if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") {
+						t.Errorf("the error is %q, without %q", err, word)
+					}
+					if after := p.versions(); after != before {
+						t.Errorf("it was\n%s\nand is\n%s", before, after)
+					}
+					return true
+				}
+				switch {
+				case len(owners) > 1:
+					if refused("volume /a is of") {
+						wantKind(t, err, datanode.ErrVolumeOwner)
+					}
+				case len(owners) == 0 && p.empty("/a") && p.empty("/b"):
+					check(t, err)
+					for _, v := range h.Volumes() {
+						if v.Failed != nil {
+							t.Errorf("%+v", v)
+						}
+					}
+				case !works["/a"] && !works["/b"]:
+					if refused("2 of 2 volumes do not work, 1 may; the first is volume /a: ") && !strings.Contains(err.Error(), hints[stateA]) {
+						t.Errorf("the error of %s is %v", stateA, err)
+					}
+				case len(owners) == 0:
+					bad := "/a"
+					if p.empty(bad) {
+						bad = "/b"
+					}
+					if refused("this would be another datanode: mend it, or take it out of the list") && (!strings.Contains(err.Error(), "volume "+bad+": ") || !strings.Contains(err.Error(), hints[p.states[bad]])) {
+						t.Errorf("the error of %s is %v", p.states[bad], err)
+					}
+					if err == nil || p.states["/a"] == isUnmounted || p.states["/b"] == isUnmounted {
+						return
+					}
+					p.restore(bad)
+					mended := open(t, p.disk, "/a", "/b")
+					if got := mended.Identity().Datanode; got != p.owner[bad] {
+						t.Errorf("it is mended, and datanode %s, not %s", got, p.owner[bad])
+					}
+					for _, id := range p.blocks[bad] {
+						mended.wantContent(int64(id), pattern(40_000))
+					}
+					check(t, mended.Shutdown())
+				default:
+					check(t, err)
+					id := h.Identity()
+					if !owners[id.Datanode+" of "+id.Cluster] {
+						t.Errorf("it is %+v, the volumes are of %v", id, owners)
+					}
+					for _, v := range h.Volumes() {
+						if (v.Failed == nil) != works[v.Path] {
+							t.Errorf("volume %s, which is %s: %v", v.Path, p.states[v.Path], v.Failed)
+						}
+						if v.Failed != nil && !strings.Contains(v.Failed.Error(), hints[p.states[v.Path]]) {
+							t.Errorf("volume %s, which is %s: %v", v.Path, p.states[v.Path], v.Failed)
+						}
+						if v.Failed == nil && !p.empty(v.Path) {
+							for _, id := range p.blocks[v.Path] {
+								h.wantContent(int64(id), pattern(40_000))
+							}
+						}
+					}
+				}
+			})
+		}
+	}
 }

@@ -52,7 +52,7 @@ func decodeIdentity(b []byte) (Identity, int, error) {
 	text := string(b)
 	i := strings.LastIndex(text, "crc32c=")
 	if i < 0 || strings.TrimSpace(text[i+7:]) != fmt.Sprintf("%08x", crcOf(b[:i])) {
-		return Identity{}, 0, fmt.Errorf("%s does not match its checksum: %w", versionFile, datanode.ErrVolumeVersion)
+		return Identity{}, 0, fmt.Errorf("%s does not match its checksum, it is damaged: %s: %w", versionFile, putBack, datanode.ErrVolumeVersion)
 	}
 	values := map[string]string{}
 	for line := range strings.Lines(text[:i]) {
@@ -84,8 +84,11 @@ func OwnerOf(path string) (string, error) {
 // that is gone: without it an empty directory, where there should be a volume, is a disk that is not mounted.
 const acceptFile = "ACCEPT"
 
+// putBack is what to do about a VERSION file that is damaged or lost. The directory is that of a new volume when it is empty.
+const putBack = "put a copy of it there, or empty the directory if what is on the volume is lost or elsewhere"
+
 // claimed is what was found of a volume. fresh: the directory is not there, or it is empty and nobody has put anything there but,
-// if accepted, acceptFile; it is neither made nor locked then. Of one that another process has locked id is known as well, if it can be read.
+// if accepted, acceptFile; it is neither made nor locked then. Of one that cannot be locked, because another process has it or its file system is read-only, id is known as well, if it can be read.
 type claimed struct {
 	id              Identity
 	lock            io.Closer
@@ -107,11 +110,8 @@ func claim(fsys vfs.FS, path string) claimed {
 		return claimed{fresh: fresh, accepted: accepted, err: err}
 	}
 	lock, err := lockVolume(fsys, path)
-	if errors.Is(err, datanode.ErrVolumeInUse) {
-		return claimed{id: peek(fsys, path), err: err}
-	}
 	if err != nil {
-		return claimed{err: err}
+		return claimed{id: peek(fsys, path), err: err}
 	}
 	id, err := readIdentity(fsys, path)
 	if err != nil {
@@ -121,7 +121,7 @@ func claim(fsys vfs.FS, path string) claimed {
 	return claimed{id: id, lock: lock}
 }
 
-// peek is the identity of a volume that another process has locked, empty if it cannot be read, or not within a moment: its disk may be what that process cannot end for.
+// peek is the identity of a volume that is not locked by this process, empty if it cannot be read, or not within a moment: its disk may be what the process that has it cannot end for.
 func peek(fsys vfs.FS, path string) Identity {
 	read := make(chan Identity, 1)
 	go func() {
@@ -165,7 +165,7 @@ func isFresh(fsys vfs.FS, path string) (fresh, accepted bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	foreign := ""
+	foreign, ours := "", false
 	for _, e := range entries {
 		switch e.Name {
 		case versionFile:
@@ -173,9 +173,14 @@ func isFresh(fsys vfs.FS, path string) (fresh, accepted bool, err error) {
 		case acceptFile:
 			accepted = true
 		case lockFile, versionFile + ".new", "lost+found":
+		case blocksDir:
+			ours = true
 		default:
 			foreign = e.Name
 		}
+	}
+	if ours {
+		return false, false, fmt.Errorf("it has no %s but a directory %s, the file is lost: %s: %w", versionFile, blocksDir, putBack, datanode.ErrVolumeVersion)
 	}
 	if foreign != "" {
 		return false, false, fmt.Errorf("it has no %s but holds %q: not a volume, and not empty: %w", versionFile, foreign, datanode.ErrVolumeVersion)

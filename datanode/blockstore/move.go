@@ -337,7 +337,7 @@ func (c *moved) size() int64 { return c.b.Length + sumsSize(c.b.Length) }
 func (c *moved) name() error {
 	v, b := c.v, c.b
 	return v.commit(&commit{dir: v.dirOf(b.ID), rename: func() error {
-		if err := v.dropStray(b.ID); err != nil {
+		if err := v.dropStrays(b.ID); err != nil {
 			return err
 		}
 		if err := v.fs.Rename(v.movingPath(b, movingData), v.dataPath(b.ID)); err != nil {

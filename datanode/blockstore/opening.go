@@ -3,6 +3,7 @@ package blockstore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,9 +43,10 @@ func (v *volume) ask(f func() error) error {
 	return errors.Join(err, silent)
 }
 
-// watchOpening is the watchdog of the opening: it ends the waits for disks of which a call is older than limit. It runs until the
+// watchOpening is the watchdog of the opening: it ends the waits for disks of which a call is older than limit, and all of them when the store is left. It runs until the
 // function that it returns is called.
-func watchOpening(volumes []*volume, limit time.Duration) (end func()) {
+func (s *Store) watchOpening(volumes []*volume) (end func()) {
+	limit := s.cfg.DiskTimeout
 	stop := make(chan struct{})
 	var g sync.WaitGroup
 	g.Go(func() {
@@ -55,6 +57,8 @@ func watchOpening(volumes []*volume, limit time.Duration) (end func()) {
 		for {
 			select {
 			case <-t.C:
+			case <-s.leaves:
+				hangAt = math.MinInt64
 			case <-stop:
 				return
 			}
@@ -63,6 +67,9 @@ func watchOpening(volumes []*volume, limit time.Duration) (end func()) {
 					silent[i] = true
 					close(v.silent)
 				}
+			}
+			if hangAt < 0 {
+				return
 			}
 		}
 	})

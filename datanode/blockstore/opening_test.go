@@ -1,6 +1,7 @@
 package blockstore
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -199,5 +200,50 @@ func TestADiskThatIsStillSilentIsTriedAgainAsBefore(t *testing.T) {
 			t.Errorf("the disk answers, and %v are back", back)
 		}
 		check(t, s.Shutdown())
+	})
+}
+
+// A datanode that ends while it tries the disk of a volume anew, which does not answer again, releases the others: whoever is started in its place has them.
+func TestNoDiskThatIsTriedAnewHoldsUpTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := mem.New(1 << 30)
+		h := open(t, disk, "/a", "/b")
+		check(t, h.Shutdown())
+		stuck := &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		s, err := Open(Config{
+			FS: stuck, Reserve: -1, DiskTimeout: 10 * time.Minute, Logger: slog.New(slog.DiscardHandler),
+			Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
+		})
+		check(t, err)
+		close(stuck.freed)
+		<-stuck.back
+		synctest.Wait()
+		stuck = &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		s.cfg.FS = stuck
+		revived := make(chan []string)
+		go func() { revived <- s.Revive() }()
+		synctest.Wait()
+		began := time.Now()
+		s.Leave()
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it left after %v", took)
+		}
+		lock, err := disk.Lock("/b/" + lockFile)
+		if err != nil {
+			t.Fatalf("the volume whose disk answers: %v", err)
+		}
+		check(t, lock.Close())
+		if back := <-revived; len(back) > 0 {
+			t.Errorf("%v are back, and do not answer", back)
+		}
+		close(stuck.freed)
+		<-stuck.back
+		synctest.Wait()
+		if back := s.Revive(); len(back) > 0 {
+			t.Errorf("%v are opened of a store that is left", back)
+		}
+		if err := s.Add(VolumeConfig{Path: "/a"}); !errors.Is(err, errLeft) {
+			t.Errorf("it was added: %v", err)
+		}
 	})
 }

@@ -143,9 +143,9 @@ func (p *pack) decodeRecord(b []byte) (record, bool) {
 var recordBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, recordMax)) }}
 
 // addRecord appends a record in state R: it survives the end of the process. Its slot is not synced. What was left alone of the block goes before that:
-// the next start would take its files for what has left the pack.
+// the next start would drop the record for it.
 func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, data []byte) (*slot, error) {
-	if err := v.dropStray(id); err != nil {
+	if err := v.dropStrays(id); err != nil {
 		return nil, err
 	}
 	v.packMu.Lock()
@@ -244,6 +244,18 @@ func (s *slot) drop() error {
 	err := s.p.f.Punch(s.off, recordSize(s.length))
 	s.p.release()
 	return s.p.v.check(err)
+}
+
+// dropDurably is drop of a record that no start may find again; after an error it may be tried again.
+func (s *slot) dropDurably() error {
+	if err := s.p.v.check(s.p.f.Punch(s.off, recordSize(s.length))); err != nil {
+		return err
+	}
+	if err := s.p.v.checkSync(s.p.sync()); err != nil {
+		return err
+	}
+	s.p.release()
+	return nil
 }
 
 // release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
@@ -450,6 +462,9 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 			return at.drop()
 		}
 	}
+	if v.hasStray(r.id, r.gen) { // likewise
+		return at.drop()
+	}
 	final := rec.state == stateFinal
 	if final && at.off+recordSize(at.length) <= durable {
 		return s.admit(r)
@@ -474,6 +489,7 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	}
 	if old != nil && s.opened.Load() { // as in admitLate: somebody may work on it
 		s.log.Warn("block is here twice, one replica is left alone until the next start", "block", r.blockLocked().String(), "volume", v.id.Storage)
+		v.leaveAlone(r)
 		return nil
 	}
 	if old != nil { // its files are in the way
@@ -538,7 +554,7 @@ func (v *volume) writeFiles(id metadata.BlockID, gen metadata.Generation, suf su
 // createFiles makes empty files in the block's directory, which exists. Errors are checked.
 func (v *volume) createFiles(id metadata.BlockID, gen metadata.Generation, suf suffix, sum datanode.Checksum) (d, m vfs.File, err error) {
 	const flag = os.O_RDWR | os.O_CREATE | os.O_TRUNC
-	if err = v.dropStray(id); err != nil {
+	if err = v.dropStrays(id); err != nil {
 		return nil, nil, err
 	}
 	if d, err = v.fs.OpenFile(v.dataPath(id), flag, 0o600); err != nil {

@@ -66,10 +66,12 @@ type Store struct {
 	memory   memoryCounts
 	rescue   chan struct{} // capacity 1: a volume has failed
 
-	swapMu  sync.Mutex          // held by who changes the list of volumes, or their identities after Open
-	patient map[string]patience // by path, see Revive; guarded by swapMu
-	removed map[string]*volume  // by path, those that were given back, or not opened, while their disks did not answer; guarded by swapMu
-	idMu    sync.Mutex          // guards the identities; after swapMu
+	swapMu    sync.Mutex          // held by who changes the list of volumes, or their identities after Open
+	patient   map[string]patience // by path, see Revive; guarded by swapMu
+	removed   map[string]*volume  // by path, those that were given back, or not opened, while their disks did not answer; guarded by swapMu
+	idMu      sync.Mutex          // guards the identities; after swapMu
+	leaveOnce sync.Once
+	leaves    chan struct{} // closed by Leave: no disk is waited for any more by who opens a volume
 	// opened: the store serves, and what is found on a volume that comes is not alone.
 	opened atomic.Bool
 	own    Identity // of the datanode

@@ -21,7 +21,8 @@ import (
 
 // Open opens the volumes: locks them, checks whose they are, and recovers what a crash left. Replicas that were being
 // written become RWR, cut to what their checksums cover. A volume that cannot be opened, or whose disk does not answer, has failed; the others serve. So has one that another process has
-// locked, as one does that was ended and cannot come to its end before a disk answers; ErrVolumeInUse: one is locked, and no other one of the same datanode works that is not new.
+// locked, as one does that was ended and cannot come to its end before a disk answers; ErrVolumeInUse: one is locked, and no other one of the same datanode works that is not new. Only a
+// datanode all of whose volumes are new is a new one: where one cannot be read, and no other one says whose they are, the error is that of the volume.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.OS
@@ -41,7 +42,7 @@ func Open(cfg Config) (*Store, error) {
 	if !slices.ContainsFunc(cfg.Volumes, func(v VolumeConfig) bool { return v.Type != datanode.RAMDisk }) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume that is not of type RAM_DISK: what is in memory is saved there")
 	}
-	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), patient: map[string]patience{}, removed: map[string]*volume{}}
+	s := &Store{cfg: cfg, log: cfg.Logger, rescue: make(chan struct{}, 1), leaves: make(chan struct{}), patient: map[string]patience{}, removed: map[string]*volume{}}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Shutdown())
 	}
@@ -53,7 +54,7 @@ func (s *Store) open() error {
 	if err := s.list(); err != nil {
 		return err
 	}
-	defer watchOpening(s.all(), s.cfg.DiskTimeout)()
+	defer s.watchOpening(s.all())()
 	if err := s.survey(); err != nil {
 		return err
 	}
@@ -137,6 +138,9 @@ func (s *Store) survey() error {
 	if err := allTaken(s.all()); err != nil {
 		return err
 	}
+	if err := onlyNew(s.all(), fresh); err != nil {
+		return err
+	}
 	for _, v := range s.all() {
 		if v.broken == nil {
 			g.Go(func() { v.broken = s.size(v) })
@@ -148,16 +152,13 @@ func (s *Store) survey() error {
 }
 
 // allTaken is the error of a second process that is started on the volumes of one that runs: one is locked, and no other one of the same datanode works. One that is
-// new says nothing: with it alone this would become another datanode. So it would beside a disk that does not answer, which may be all that there was.
+// new says nothing: with it alone this would become another datanode.
 func allTaken(all []*volume) error {
 	var works *volume
-	isNew := false
 	for _, v := range all {
-		if v.broken != nil || v.inMemory() {
-			continue
-		}
-		if isNew = isNew || v.id.Datanode == ""; v.id.Datanode != "" && works == nil {
+		if v.broken == nil && !v.inMemory() && v.id.Datanode != "" {
 			works = v
+			break
 		}
 	}
 	for _, v := range all {
@@ -165,9 +166,19 @@ func allTaken(all []*volume) error {
 			return fmt.Errorf("volume %s: %w", v.path, v.broken)
 		}
 	}
+	return nil
+}
+
+// onlyNew is the error of a start with new volumes beside one that cannot be read, where no volume says which datanode this is: it would become another one, though what cannot be
+// read may be all that there was. One that is in fresh had nothing on it, and says so unless its disk does not answer.
+func onlyNew(all, fresh []*volume) error {
+	if slices.ContainsFunc(all, func(v *volume) bool { return v.id.Datanode != "" }) ||
+		!slices.ContainsFunc(all, func(v *volume) bool { return v.broken == nil && !v.inMemory() }) {
+		return nil
+	}
 	for _, v := range all {
-		if errors.Is(v.broken, errSilent) && works == nil && isNew {
-			return fmt.Errorf("volume %s: %w; without it there are only new volumes, and whose they are is not known: take it out of the list if its disk is lost", v.path, v.broken)
+		if v.broken != nil && (errors.Is(v.broken, errSilent) || !slices.Contains(fresh, v)) {
+			return fmt.Errorf("volume %s: %w; without it there are only new volumes, and with these this would be another datanode: mend it, or take it out of the list if what is on it is lost", v.path, explain(v.broken))
 		}
 	}
 	return nil

@@ -29,6 +29,11 @@ func (s *Store) Add(c VolumeConfig) error {
 
 // add is Add with s.swapMu held.
 func (s *Store) add(c VolumeConfig) error {
+	select {
+	case <-s.leaves:
+		return errLeft
+	default:
+	}
 	others := slices.Clone(s.all())
 	path, _ := filepath.Abs(c.Path) // newVolume says what is wrong with it
 	name := unknownName(path)       // what it was called, if that was a guess
@@ -54,7 +59,7 @@ func (s *Store) add(c VolumeConfig) error {
 		return err
 	}
 	before := slices.Clone(others)
-	end := watchOpening([]*volume{v}, s.cfg.DiskTimeout)
+	end := s.watchOpening([]*volume{v})
 	err = s.openLate(v, others, name)
 	end()
 	if err == nil {
@@ -366,10 +371,12 @@ func (s *Store) Remove(path string) error {
 }
 
 // Leave releases the volumes whose disks answer, in a moment, when the store is given up while somebody waits for the disk of another one. Its process may not come to its end before that
-// one answers, and whoever is started in its place has to have the rest. Nothing can be changed there any more, so what goes on in the process does no harm.
+// one answers, and whoever is started in its place has to have the rest. Nothing can be changed there any more, so what goes on in the process does no harm. Who opens a volume
+// meanwhile gives it up.
 func (s *Store) Leave() {
+	s.leaveOnce.Do(func() { close(s.leaves) })
 	for end := time.Now().Add(leaveWait); !s.swapMu.TryLock(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) { // a volume is being opened or given back, and its disk does not answer
+		if time.Now().After(end) { // a volume is being given back, and its disk does not answer
 			return
 		}
 	}

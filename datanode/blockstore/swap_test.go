@@ -2,7 +2,9 @@ package blockstore
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -462,37 +464,110 @@ func TestWhatWasLeftAloneHasNoOtherData(t *testing.T) {
 			check(h.t, h.MoveTo(t.Context(), block(1, 5, 0), h.all()[1].id.Storage, nil))
 		},
 	} {
+		for _, length := range []int{40_000, 1000} { // in files, and in a pack
+			for _, restart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d bytes, restart %v", name, length, restart), func(t *testing.T) {
+					disk := faulty.New(mem.New(1 << 26))
+					h := open(t, disk, "/a", "/b")
+					h.put(1, 7, pattern(length))
+					path := h.get(1).vol.path
+					check(t, h.Remove(path))
+					w := must[datanode.Writer](t)(h.Create(block(1, 8, 0), datanode.CreateOptions{}))
+					check(t, w.Write(0, pattern(50_000), nil))
+					check(t, h.Add(VolumeConfig{Path: path}))
+					check(t, w.Close())
+					check(t, h.Delete(block(1, 8, 0)))
+					h.all()[0].slow.Store(true) // the next one is on the volume that has come
+					another(h, disk)
+					before, had := h.Replica(1)
+					if restart {
+						check(t, h.Shutdown())
+						h = open(t, disk, "/a", "/b")
+					} else {
+						h.all()[0].slow.Store(false)
+						if h.all()[1].err() == nil {
+							check(t, h.Remove(path))
+						}
+						check(t, h.Add(VolumeConfig{Path: path}))
+					}
+					r, there := h.Replica(1)
+					if had && (!there || r.Block != before.Block || r.State != before.State) {
+						t.Errorf("the replica is %v (%t), it was %v", r, there, before)
+					}
+					if there {
+						check(t, h.CheckSizes(1))
+						check(t, h.Verify(t.Context(), 1, datanode.VerifyOptions{}))
+						h.wantContent(1, pattern(int(r.Block.Length)))
+					}
+					if got := h.kinds(1); strings.Contains(got, "CORRUPT") {
+						t.Error(got)
+					}
+					check(t, h.Shutdown())
+				})
+			}
+		}
+	}
+}
+
+// A record that was being written, and is newer than the files of its block on a volume that comes, is left alone. When the block gets another replica there it goes, with its pack.
+func TestARecordThatWasLeftAloneGoesWithItsPack(t *testing.T) {
+	disk := mem.New(1 << 26)
+	h := open(t, disk, "/a", "/b")
+	h.put(1, 5, pattern(40_000))
+	v := h.get(1).vol
+	data := pattern(1000)
+	at := must[*slot](t)(v.addRecord(1, 6, sumsOf(data), data))
+	check(t, at.p.sync())
+	check(t, h.Remove(v.path))
+	check(t, h.Add(VolumeConfig{Path: v.path}))
+	h.wantContent(1, pattern(40_000))
+	check(t, h.Delete(block(1, 5, 0)))
+	h.all()[0].slow.Store(true)
+	h.put(1, 6, pattern(2000))
+	if left := names(t, disk, filepath.Join(v.path, packsDir)); len(left) != 1 || left[0] != "2"+packExt {
+		t.Errorf("packs are %v", left)
+	}
+	check(t, h.Shutdown())
+	h = open(t, disk, "/a", "/b")
+	if r, _ := h.Replica(1); r.State != datanode.Finalized || r.Block != block(1, 6, 2000) {
+		t.Errorf("the replica is %v", r)
+	}
+	h.wantContent(1, pattern(2000))
+	check(t, h.Shutdown())
+}
+
+// A record whose block has left its pack, and whose hole did not survive, takes nothing with it of the newer files that were left alone.
+func TestAnOldRecordTakesNothingOfWhatWasLeftAlone(t *testing.T) {
+	for name, finished := range map[string]bool{"finalized": true, "being written": false} {
 		t.Run(name, func(t *testing.T) {
-			disk := faulty.New(mem.New(1 << 26))
+			disk := mem.New(1 << 26)
 			h := open(t, disk, "/a", "/b")
-			h.put(1, 7, pattern(40_000))
-			path := h.get(1).vol.path
-			check(t, h.Remove(path))
-			w := must[datanode.Writer](t)(h.Create(block(1, 8, 0), datanode.CreateOptions{}))
+			v := h.all()[1]
+			data := pattern(1000)
+			at := must[*slot](t)(v.addRecord(1, 5, sumsOf(data), data))
+			if finished {
+				check(t, at.finish())
+			}
+			check(t, at.p.sync())
+			check(t, v.ensureDir(1))
+			d, m, err := v.writeFiles(1, 7, sufMeta, sumsOf(pattern(40_000)), pattern(40_000))
+			check(t, err)
+			check(t, errors.Join(d.Close(), m.Close()))
+			check(t, h.Remove("/b"))
+			w := must[datanode.Writer](t)(h.Create(block(1, 6, 0), datanode.CreateOptions{}))
 			check(t, w.Write(0, pattern(50_000), nil))
-			check(t, h.Add(VolumeConfig{Path: path}))
+			check(t, h.Add(VolumeConfig{Path: "/b"}))
 			check(t, w.Close())
-			check(t, h.Delete(block(1, 8, 0)))
-			h.all()[0].slow.Store(true) // the next one is on the volume that has come
-			another(h, disk)
-			before, had := h.Replica(1)
-			h.all()[0].slow.Store(false)
-			if h.all()[1].err() == nil {
-				check(t, h.Remove(path))
+			if left := names(t, disk, "/b/"+packsDir); len(left) > 0 {
+				t.Errorf("packs are %v", left)
 			}
-			check(t, h.Add(VolumeConfig{Path: path}))
-			r, there := h.Replica(1)
-			if had && (!there || r.Block != before.Block) {
-				t.Errorf("the replica is %v (%t), it was %v", r.Block, there, before.Block)
+			check(t, h.Shutdown())
+			h = open(t, disk, "/a", "/b")
+			if r, _ := h.Replica(1); r.State != datanode.Finalized || r.Block != block(1, 7, 40_000) {
+				t.Errorf("the replica is %v", r)
 			}
-			if there {
-				check(t, h.CheckSizes(1))
-				check(t, h.Verify(t.Context(), 1, datanode.VerifyOptions{}))
-				h.wantContent(1, pattern(int(r.Block.Length)))
-			}
-			if got := h.kinds(1); strings.Contains(got, "CORRUPT") {
-				t.Error(got)
-			}
+			h.wantContent(1, pattern(40_000))
+			check(t, h.Shutdown())
 		})
 	}
 }

@@ -68,8 +68,8 @@ type volume struct {
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
-	// strays are the checksum files of replicas that were left alone (Store.admitLate), by block.
-	strays map[metadata.BlockID]string
+	// strays are the replicas that were left alone (Store.admitLate), by block.
+	strays map[metadata.BlockID][]stray
 
 	packMu  sync.Mutex
 	pack    *pack  // that records are appended to, nil before the first
@@ -206,37 +206,58 @@ func (v *volume) ensureDir(id metadata.BlockID) error {
 	return nil
 }
 
+// stray is a replica that was found on a volume and is none that anybody knows: a record, which keeps its pack, or files.
+type stray struct {
+	gen    metadata.Generation
+	packed *slot
+	sums   string // the checksum file of one in files
+}
+
 // leaveAlone notes that a replica that was found on the volume is none that anybody knows.
 func (v *volume) leaveAlone(r *replica) {
-	if r.packed != nil { // a record has its data with it
-		return
+	one := stray{gen: r.gen, packed: r.packed}
+	if r.packed == nil {
+		one.sums = r.sumsPath()
 	}
 	v.dirMu.Lock()
 	defer v.dirMu.Unlock()
 	if v.strays == nil {
-		v.strays = map[metadata.BlockID]string{}
+		v.strays = map[metadata.BlockID][]stray{}
 	}
-	v.strays[r.id] = r.sumsPath()
+	v.strays[r.id] = append(v.strays[r.id], one)
 }
 
-// dropStray removes the checksum file of what was left alone of a block, durably, before other data gets the name of its data, or a record of the block is written: no start may take the one for that of the other, or the record for what has left its pack.
-func (v *volume) dropStray(id metadata.BlockID) error {
-	v.dirMu.Lock()
-	stray := v.strays[id]
-	v.dirMu.Unlock()
-	if stray == "" {
-		return nil
-	}
-	if err := removeFile(v.fs, stray); err != nil {
-		return v.check(err)
-	}
-	if err := v.checkSync(v.fs.SyncDir(v.dirOf(id))); err != nil {
-		return err
-	}
+// hasStray reports whether a replica of a block was left alone that is of a generation or a newer one.
+func (v *volume) hasStray(id metadata.BlockID, gen metadata.Generation) bool {
 	v.dirMu.Lock()
 	defer v.dirMu.Unlock()
-	delete(v.strays, id)
+	return slices.ContainsFunc(v.strays[id], func(one stray) bool { return one.gen >= gen })
+}
+
+// dropStrays removes what was left alone of a block, durably, before other data gets the name of its data, or a record of the block is written: no start may take the files for
+// those of the other data, nor keep a record or files of what was left alone in place of what came later. It commits nothing, as it runs in commits.
+func (v *volume) dropStrays(id metadata.BlockID) error {
+	v.dirMu.Lock()
+	defer v.dirMu.Unlock()
+	for left := v.strays[id]; len(left) > 0; left = v.strays[id] {
+		if err := v.dropStray(id, &left[0]); err != nil {
+			return err
+		}
+		if v.strays[id] = left[1:]; len(left) == 1 {
+			delete(v.strays, id)
+		}
+	}
 	return nil
+}
+
+func (v *volume) dropStray(id metadata.BlockID, one *stray) error {
+	if at := one.packed; at != nil {
+		return at.dropDurably()
+	}
+	if err := removeFile(v.fs, one.sums); err != nil {
+		return v.check(err)
+	}
+	return v.checkSync(v.fs.SyncDir(v.dirOf(id)))
 }
 
 // mkdir makes a directory of the volume, durably. Where the volume itself is gone, because its disk is not mounted any more, nothing is made: it

@@ -72,6 +72,10 @@ func (d *datanodes) Register(ctx context.Context, r *pb.RegisterRequest) (*pb.Re
 		return nil, pb.Status(notIncluded(&n))
 	}
 	s.soft.mu.Lock()
+	if err := ctx.Err(); err != nil { // given up while it waited: a later one may have come, and say what volumes there are
+		s.soft.mu.Unlock()
+		return nil, pb.Status(err)
+	}
 	n.Rack = s.racks.Lookup(n.IP) // setRack waits for the lock
 	now := time.Now()
 	if other := s.soft.m.Twin(now, &n, r.Incarnation); other != nil {
@@ -294,7 +298,7 @@ func unknown(id string) error {
 	return pb.Status(metadata.Errorf(metadata.ErrNotExist, "datanode %s is not registered here", id))
 }
 
-// reportStep is how many replicas of a full report are taken in at a time under the mutex: 1-3 ms.
+// reportStep is how many replicas of a full report, or changes, are taken in at a time under the mutex: 1-3 ms.
 const reportStep = 1000
 
 // ReportBlocks implements pb.DatanodesServer.
@@ -344,8 +348,8 @@ func (d *datanodes) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb
 	}
 }
 
-// BlocksChanged implements pb.DatanodesServer.
-func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest) (*pb.BlocksChangedResponse, error) {
+// BlocksChanged implements pb.DatanodesServer. What a datanode has given up to tell is not taken in: it registers anew and reports all that it has, and what changes after that is newer.
+func (d *datanodes) BlocksChanged(ctx context.Context, r *pb.BlocksChangedRequest) (*pb.BlocksChangedResponse, error) {
 	s := d.server
 	changes := make([]namenode.Change, 0, len(r.Changes))
 	for _, c := range r.Changes {
@@ -355,15 +359,25 @@ func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest)
 		}
 		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId), Instead: namenode.NodeID(c.Instead)})
 	}
-	s.soft.mu.Lock()
-	known := s.soft.m.Changes(time.Now(), namenode.NodeID(r.DatanodeUuid), changes)
-	woken := s.soft.satisfied()
-	s.soft.mu.Unlock()
-	wake(woken)
-	if !known {
-		return nil, unknown(r.DatanodeUuid)
+	for rest := changes; ; {
+		step := rest[:min(len(rest), reportStep)]
+		rest = rest[len(step):]
+		s.soft.mu.Lock()
+		if err := ctx.Err(); err != nil { // while it waited
+			s.soft.mu.Unlock()
+			return nil, pb.Status(err)
+		}
+		known := s.soft.m.Changes(time.Now(), namenode.NodeID(r.DatanodeUuid), step)
+		woken := s.soft.satisfied()
+		s.soft.mu.Unlock()
+		wake(woken)
+		if !known {
+			return nil, unknown(r.DatanodeUuid)
+		}
+		if len(rest) == 0 {
+			return &pb.BlocksChangedResponse{}, nil
+		}
 	}
-	return &pb.BlocksChangedResponse{}, nil
 }
 
 // CommitBlockSynchronization implements pb.DatanodesServer.

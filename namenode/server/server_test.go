@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -512,6 +513,55 @@ func TestDatanodeOfAnotherClusterIsRefused(t *testing.T) {
 	if _, err := c.dialGRPC(securitytest.Credentials(c.t)).Register(t.Context(), &pb.RegisterRequest{}); err == nil {
 		t.Error("a peer without the secret was let in")
 	}
+}
+
+// What a datanode has given up to tell while the namenode was busy is not taken in afterwards: what it told since would be older.
+func TestWhatADatanodeHasGivenUpToTellIsNotHeard(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.datanode("dn1")
+	leader := c.leader()
+	if err := c.root().Mkdirs(t.Context(), "/d", 0o755, true); err != nil {
+		t.Fatal(err)
+	}
+	w := leader.begin(t, "/d/f", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	b := w.block(10)
+	changes := &pb.BlocksChangedRequest{DatanodeUuid: "dn1", Changes: []*pb.BlockChange{{Kind: pb.BlockChange_RECEIVED, Block: wireBlock(b), VolumeId: "DS-dn1"}}}
+	registration := &pb.RegisterRequest{
+		Datanode: &pb.DatanodeID{Uuid: "dn2", Ip: "127.0.0.1", TransferPort: 1, HttpPort: 1, IpcPort: 1, GrpcPort: 1}, Incarnation: 1,
+	}
+	for name, call := range map[string]func(ctx context.Context) error{
+		"changes":        func(ctx context.Context) error { _, err := leader.datanodes.BlocksChanged(ctx, changes); return err },
+		"a registration": func(ctx context.Context) error { _, err := leader.datanodes.Register(ctx, registration); return err },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := make(chan error, 1)
+		leader.soft.mu.Lock()
+		go func() { answer <- call(ctx) }()
+		cancel()
+		leader.soft.mu.Unlock()
+		if err := <-answer; status.Code(err) != codes.Canceled {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	leader.soft.mu.Lock()
+	r, _ := leader.soft.m.Describe(b.ID)
+	_, known := leader.soft.m.Node("dn2")
+	leader.soft.mu.Unlock()
+	for _, at := range r.At {
+		if at.State == namenode.Finalized {
+			t.Errorf("it was heard: %+v", r)
+		}
+	}
+	if known {
+		t.Error("the registration was taken")
+	}
+	if _, err := leader.datanodes.BlocksChanged(t.Context(), changes); err != nil {
+		t.Fatal(err)
+	}
+	leader.knows(t, b, 1)
 }
 
 func (c *cluster) dialGRPC(credentials security.Credentials) pb.DatanodesClient {
