@@ -88,6 +88,10 @@ type Application struct {
 	Size Size
 	// Members are those of an array of which somebody has wished something, by number; never changed in place.
 	Members []Member
+	// Succeeded are the instances of which a container that succeeded is forgotten, if it Remembers them: a master that starts again must not run
+	// them again.
+	Succeeded Numbers
+	Remembers bool
 	// IdempotencyKey, unique per user when not empty, with the SHA-256 of the submission it came with.
 	IdempotencyKey string
 	Digest         string

@@ -55,6 +55,8 @@ type Registered struct {
 	Queue string
 	// Containers live: of earlier attempts, and on a second registration of this one.
 	Containers []MasterContainer
+	// Succeeded are the numbers of instances that have succeeded and whose containers are forgotten; Ended does not list those.
+	Succeeded []int32
 	// Change is what users have changed of a command since it was submitted.
 	Change JobChange
 }

@@ -47,6 +47,10 @@ const (
 	LazyPersist = 6
 	// Publish: several renames, deletions, changes of attributes and a snapshot in one command.
 	Publish = 6
+	// RetoldNotices: the registration of a master has what is to go told to it again.
+	RetoldNotices = 6
+	// RememberedSuccess: the resource managers' state says which instances have succeeded whose containers it has forgotten.
+	RememberedSuccess = 6
 	// Sheets: checkpoints and copies of the namenodes' state have the ways to several inodes in a record, and directories in a class of their own.
 	Sheets = 6
 )

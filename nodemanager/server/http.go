@@ -260,7 +260,8 @@ func (s *Server) describe(req *http.Request, c *container, caller metadata.Calle
 		}
 	}
 	if root, err := os.OpenRoot(c.logsPath()); err == nil {
-		i.ContainerLogFiles = append(i.ContainerLogFiles, logNames(root)...)
+		names, _ := logNames(root) // those that can be listed
+		i.ContainerLogFiles = append(i.ContainerLogFiles, names...)
 		slices.Sort(i.ContainerLogFiles)
 		root.Close()
 	}
@@ -383,7 +384,8 @@ func (s *Server) logFiles(w http.ResponseWriter, r *http.Request) {
 	if c := asked(r); c != nil {
 		if root, err := os.OpenRoot(c.logsPath()); err == nil {
 			defer root.Close()
-			for _, name := range logNames(root) {
+			names, _ := logNames(root)
+			for _, name := range names {
 				if st, err := root.Lstat(name); err == nil {
 					info.Files = append(info.Files, file{name, strconv.FormatInt(st.Size(), 10), jersey.FileTime(st.ModTime())})
 				}
@@ -483,7 +485,8 @@ func (s *Server) logPage(w http.ResponseWriter, r *http.Request) {
 	base := fmt.Sprintf("/node/containerlogs/%s/%s", c.id, url.PathEscape(r.PathValue("user")))
 	name := r.PathValue("file")
 	if name == "" {
-		for _, name := range logNames(root) {
+		names, _ := logNames(root)
+		for _, name := range names {
 			if st, err := root.Lstat(name); err == nil {
 				fmt.Fprintf(w, "<p><a href=\"%s/%s/?start=-4096\">%s : Total file length is %d bytes.</a></p>\n",
 					html.EscapeString(base), url.PathEscape(name), html.EscapeString(name), st.Size())

@@ -210,8 +210,9 @@ func (s *shipper) round(ctx context.Context, spec *nodemanager.Spec, ended bool)
 		return err
 	}
 	defer root.Close()
-	var errs []error
-	for _, name := range logNames(root) {
+	names, err := logNames(root)
+	errs := []error{err}
+	for _, name := range names {
 		if file, begin := logpiece.Parse(name); begin > 0 && s.c.server.config.rolls(file) {
 			continue // the name of a piece that we may have made there
 		}
@@ -222,41 +223,60 @@ func (s *shipper) round(ctx context.Context, spec *nodemanager.Spec, ended bool)
 	return errors.Join(errs...)
 }
 
-// logNames lists the regular files of a log directory, first those that every container has.
-func logNames(root *os.Root) []string {
+// logNames lists the regular files of a log directory, first those that every container has. With an error these are not all.
+func logNames(root *os.Root) ([]string, error) {
 	d, err := root.Open(".")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer d.Close()
 	var names []string
+	var errs []error
 	for _, name := range []string{"stdout", "stderr"} {
-		if info, err := root.Lstat(name); err == nil && info.Mode().IsRegular() {
+		info, err := root.Lstat(name)
+		switch {
+		case err == nil && info.Mode().IsRegular():
 			names = append(names, name)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
 		}
 	}
-	entries, _ := d.ReadDir(10 * maxLogFiles)
+	entries, err := d.ReadDir(10 * maxLogFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		errs = append(errs, err)
+	}
 	for _, e := range entries {
 		if e.Type().IsRegular() && e.Name() != "stdout" && e.Name() != "stderr" && !strings.HasPrefix(e.Name(), ".") && utf8.ValidString(e.Name()) && len(names) < maxLogFiles {
 			names = append(names, e.Name())
 		}
 	}
-	return names
+	return names, errors.Join(errs...)
+}
+
+// errNoLog: what has the name of a log file is none.
+var errNoLog = errors.New("not a log file of its container")
+
+// noLog reports whether an error of openLog says that there is no log file by that name (any more). Any other error says nothing about the file:
+// this process may have no descriptor left, or the disk may not answer.
+func noLog(err error) bool {
+	return errors.Is(err, errNoLog) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO)
 }
 
 // openLog opens a log file for reading. The container may put anything in its place at any time: a link does not lead out
 // of the directory (os.Root), and a pipe does not make us wait.
+//
+// Errors: errNoLog for what is no regular file, or another user's; those of the open file.
 func openLog(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	if err == nil && !sameOwner(root, info) {
-		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	if err == nil {
+		var own bool
+		if own, err = sameOwner(root, info); err == nil && (!own || !info.Mode().IsRegular()) {
+			err = &fs.PathError{Op: "open", Path: name, Err: errNoLog}
+		}
 	}
 	if err != nil {
 		f.Close()
@@ -267,20 +287,23 @@ func openLog(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 
 // sameOwner reports whether a log file belongs to whom its directory belongs: a container's user may give a name there to
 // another's file (link(2)), which we could read and it could not. Root's own containers may do as they like.
-func sameOwner(root *os.Root, file fs.FileInfo) bool {
+func sameOwner(root *os.Root, file fs.FileInfo) (bool, error) {
 	dir, err := root.Stat(".")
 	if err != nil {
-		return false
+		return false, err
 	}
 	owner, ok := dir.Sys().(*syscall.Stat_t)
 	found, ok2 := file.Sys().(*syscall.Stat_t)
-	return ok && ok2 && (owner.Uid == 0 || owner.Uid == found.Uid)
+	return ok && ok2 && (owner.Uid == 0 || owner.Uid == found.Uid), nil
 }
 
 func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spec, name string, ended bool) (err error) {
 	from, info, err := openLog(root, name)
 	if err != nil {
-		return nil // not a log file (any more)
+		if noLog(err) {
+			return nil
+		}
+		return err
 	}
 	defer from.Close()
 	f := s.files[name]

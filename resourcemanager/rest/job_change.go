@@ -117,7 +117,7 @@ func memberState(a *rm.Application, number int, last *rm.Container) string {
 	switch {
 	case last != nil && last.Live() && last.Started > 0:
 		return memberRunning
-	case last != nil && !last.Live() && last.Exit == rm.ExitSuccess:
+	case last != nil && !last.Live() && last.Exit == rm.ExitSuccess, a.Succeeded.Has(number):
 		return memberSucceeded
 	case m.Killed || last != nil && last.StopStatus == rm.ExitKilledByResourceManager && last.ID.Number > m.Forgiven:
 		return memberKilled

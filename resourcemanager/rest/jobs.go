@@ -232,7 +232,7 @@ func (q *request) submitJob() {
 }
 
 func (q *request) job(a *rm.Application, containers bool) Job {
-	spent := q.spent(a, metadata.TimeOf(time.Now()))
+	spent := q.spent(a, q.now())
 	out := Job{
 		ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
 		Diagnostics: q.shown(a, a.Diagnostics), Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),

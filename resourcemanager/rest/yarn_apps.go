@@ -125,7 +125,7 @@ func (q *request) selection() (drop func(appInfo) appInfo, ok bool) {
 }
 
 func (q *request) appInfo(a *rm.Application) appInfo {
-	now := metadata.TimeOf(time.Now())
+	now := q.now()
 	end := now
 	if a.Finished > 0 {
 		end = a.Finished
@@ -209,6 +209,9 @@ func dominant(used, total rm.Resource) float64 {
 	}
 	return d
 }
+
+// now is the time by which what goes on is shown: that of the replicated state where it is ahead of this machine's clock.
+func (q *request) now() metadata.Time { return max(metadata.TimeOf(time.Now()), q.view.Now()) }
 
 // spent adds what live containers have used so far.
 func (q *request) spent(a *rm.Application, now metadata.Time) rm.Spent {

@@ -3,7 +3,6 @@ package rest
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/gohops/hops/internal/jersey"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -130,7 +129,7 @@ func (q *request) containerInfo(c *rm.Container) containerInfo {
 	out := containerInfo{
 		ID: c.ID.String(), AllocatedMB: c.Resource.MemoryMiB(), AllocatedVCores: int64(c.Resource.VCores),
 		AssignedNode: string(c.Node), Priority: int64(c.Priority), Started: int64(c.Granted), Finished: int64(c.Finished),
-		Elapsed: time.Now().UnixMilli() - int64(c.Granted), State: "RUNNING", Node: string(c.Node),
+		Elapsed: int64(q.now() - c.Granted), State: "RUNNING", Node: string(c.Node),
 	}
 	out.Allocated.Put(rm.MemoryName, strconv.FormatInt(c.Resource.MemoryMiB(), 10))
 	out.Allocated.Put(rm.GPUName, strconv.Itoa(c.Resource.GPUs))

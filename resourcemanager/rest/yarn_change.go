@@ -194,7 +194,7 @@ func timeoutAt(expiry metadata.Time, over bool, now metadata.Time) timeoutInfo {
 
 func (q *request) appTimeouts() {
 	if q.known() {
-		q.answer("timeouts", jersey.Natural, timeouts{[]timeoutInfo{lifetime(q.app, metadata.TimeOf(time.Now()))}})
+		q.answer("timeouts", jersey.Natural, timeouts{[]timeoutInfo{lifetime(q.app, q.now())}})
 	}
 }
 
@@ -209,7 +209,7 @@ func (q *request) isTimeout(name string) bool {
 
 func (q *request) appTimeout() {
 	if q.known() && q.isTimeout(q.r.PathValue("type")) {
-		q.answer("timeout", jersey.Natural, lifetime(q.app, metadata.TimeOf(time.Now())))
+		q.answer("timeout", jersey.Natural, lifetime(q.app, q.now()))
 	}
 }
 

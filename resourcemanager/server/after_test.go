@@ -87,7 +87,7 @@ func TestDeadlines(t *testing.T) {
 		t.Errorf("explained as %s", text)
 	}
 	end := func(after time.Duration) {
-		c.leader().reign.Load().endOverdue(time.Now().Add(after))
+		c.leader().reign.Load().endOverdue(at(time.Now().Add(after)))
 	}
 	end(50 * time.Minute)
 	for _, id := range []rm.ApplicationID{runs, waits, open} {

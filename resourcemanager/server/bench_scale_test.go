@@ -261,7 +261,7 @@ func BenchmarkAtRest(b *testing.B) {
 			r.mu.Lock()
 			r.rests = time.Time{}
 			r.mu.Unlock()
-			r.look(time.Now())
+			r.look(at(time.Now()))
 		}
 		b.ReportMetric(float64((processorTime()-used).Microseconds())/float64(b.N), "cpu-us/op")
 	})

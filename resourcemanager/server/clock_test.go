@@ -3,6 +3,8 @@ package server
 import (
 	"testing"
 	"time"
+
+	"github.com/gohops/hops/metadata"
 )
 
 // A clock that is set ends nobody's job by that, and is believed when it stays so; one that is slewed, and one of a machine that slept, is
@@ -59,4 +61,40 @@ func TestTheMachinesClockIsMonotonic(t *testing.T) {
 	if past := time.Since(now); past < 0 || past > time.Minute {
 		t.Errorf("it was %v ago", past)
 	}
+}
+
+// The state's time goes on from where it was, whatever the clock says, a little slower until the clock has come up.
+func TestTheTimeOfTheStateNeverGoesBack(t *testing.T) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	wall, passed := noon, time.Duration(0)
+	c := newClock(testLog(t), func() (time.Time, time.Duration) { return wall, passed })
+	pass := func(d time.Duration) { wall, passed = wall.Add(d), passed+d }
+	want := func(what string, clock, state time.Duration) {
+		t.Helper()
+		if m := c.moment(); !m.Time.Equal(noon.Add(clock)) || m.State != metadata.TimeOf(noon.Add(state)) {
+			t.Errorf("%s: %v and %v, want %v and %v", what, m.Time.Sub(noon), m.State.Time().Sub(noon), clock, state)
+		}
+	}
+	if ahead := c.begin(metadata.TimeOf(noon.Add(-time.Hour))); ahead != 0 {
+		t.Errorf("behind the clock: %v ahead", ahead)
+	}
+	want("behind the clock", 0, 0)
+	if ahead := c.begin(metadata.TimeOf(noon.Add(2 * time.Hour))); ahead != 2*time.Hour {
+		t.Errorf("two hours ahead: %v", ahead)
+	}
+	want("ahead", 0, 2*time.Hour)
+	pass(8 * time.Minute)
+	want("eight minutes later", 8*time.Minute, 2*time.Hour+7*time.Minute)
+	pass(16 * time.Hour)
+	want("the next day", 16*time.Hour+8*time.Minute, 16*time.Hour+8*time.Minute)
+	wall = wall.Add(-30 * time.Second) // too little to be a step
+	want("set back a little", 16*time.Hour+7*time.Minute+30*time.Second, 16*time.Hour+8*time.Minute)
+	pass(4 * time.Minute)
+	want("and the clock has come up", 16*time.Hour+11*time.Minute+30*time.Second, 16*time.Hour+11*time.Minute+30*time.Second)
+	wall = wall.Add(-6 * time.Hour)
+	want("set back", 16*time.Hour+11*time.Minute+30*time.Second, 16*time.Hour+11*time.Minute+30*time.Second)
+	pass(61 * time.Minute)
+	want("which is believed", 11*time.Hour+12*time.Minute+30*time.Second, 16*time.Hour+11*time.Minute+30*time.Second)
+	pass(8 * time.Minute)
+	want("and it goes on", 11*time.Hour+20*time.Minute+30*time.Second, 16*time.Hour+18*time.Minute+30*time.Second)
 }

@@ -78,7 +78,7 @@ func (r *reign) explained(w scheduler.Waiting, queues []string) rest.Explanation
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.model != nil {
-		if e, ok := p.model.Explain(w.App, w.Ask, queues, metadata.TimeOf(r.s.clock.now())); ok && e.Reason.Code == w.Reason.Code {
+		if e, ok := p.model.Explain(w.App, w.Ask, queues, r.s.clock.moment().State); ok && e.Reason.Code == w.Reason.Code {
 			out := rest.Explained(e)
 			if strings.HasPrefix(w.Reason.Text, e.Reason.Text) { // with what the server adds
 				out.Reason = w.Reason
@@ -124,7 +124,7 @@ func (s *Server) Plan(ctx context.Context, caller metadata.Caller, b rest.Submis
 		return rest.Planned{}, metadata.Errorf(metadata.ErrRetriable, "it has only begun to lead")
 	}
 	r.tell()
-	groups, waits := p.model.Try(app, queues, metadata.TimeOf(r.s.clock.now()))
+	groups, waits := p.model.Try(app, queues, r.s.clock.moment().State)
 	out := rest.Planned{Queue: a.Queue, Priority: a.Priority, Starts: len(waits) == 0, Placements: []rest.PlannedContainer{}}
 	for _, g := range groups {
 		for _, at := range g.Placements {

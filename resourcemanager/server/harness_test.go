@@ -29,6 +29,7 @@ import (
 	"github.com/gohops/hops/internal/leaktest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/am"
@@ -169,6 +170,9 @@ func (c *testCluster) kill(i int) {
 		c.live[i] = nil
 	}
 }
+
+// at is a moment at which the state's time is that of the clock.
+func at(t time.Time) moment { return moment{t, metadata.TimeOf(t)} }
 
 // leader waits until one of the members leads.
 func (c *testCluster) leader() *member {

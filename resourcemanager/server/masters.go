@@ -85,15 +85,19 @@ func (s *Server) RegisterMaster(ctx context.Context, id rm.AttemptID, q rm.Regis
 	if err != nil {
 		return nil, err
 	}
+	level := s.group.Load().Level()
+	if level < release.RetoldNotices {
+		level = 0
+	}
 	result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
 		Application: state.ApplicationID(id.Application), Attempt: int32(id.Number), Http: http, TrackingUrl: q.TrackingURL, HttpCertificate: q.Certificate,
-		Host: q.Host, Port: int32(q.Port),
+		Host: q.Host, Port: int32(q.Port), Level: int32(level),
 	}}})
 	if err != nil {
 		return nil, err
 	}
 	view = s.state.View()
-	out := &rm.Registered{Epoch: result.Epoch, Silence: s.config.MasterExpiry, Maximum: s.largest(view), Queue: a.Queue}
+	out := &rm.Registered{Epoch: result.Epoch, Silence: s.config.MasterExpiry, Maximum: s.largest(view), Queue: a.Queue, Succeeded: result.Succeeded.List()}
 	if a := view.Application(id.Application); a != nil {
 		out.Change = rm.JobChange{Size: a.Size, Members: a.Members}
 	}

@@ -108,7 +108,7 @@ func (m *masterStream) look() ([]rm.MasterEvent, error) {
 			kick(m.wake)
 			return out, nil
 		}
-		out = append(out, m.s.masterEvent(view, e))
+		out = append(out, m.r.masterEvent(view, e))
 		m.sent = e.Sequence
 	}
 	now := map[string]rm.Reason{}
@@ -122,21 +122,21 @@ func (m *masterStream) look() ([]rm.MasterEvent, error) {
 }
 
 // masterEvent is an event with what it is about, unless that is forgotten or over.
-func (s *Server) masterEvent(view *state.View, e state.Event) rm.MasterEvent {
+func (r *reign) masterEvent(view *state.View, e state.Event) rm.MasterEvent {
 	out := rm.MasterEvent{Sequence: e.Sequence, NodeLost: e.NodeLost}
 	if c := view.Container(e.Granted); c != nil {
-		told := s.told(view, c)
+		told := r.s.told(view, c)
 		out.Granted = &told
 	}
 	if c := view.Container(e.Completed); c != nil {
-		told := s.told(view, c)
+		told := r.s.told(view, c)
 		out.Completed = &told
 	}
 	if a := view.Application(e.Application); e.Changed && a != nil {
 		out.Changed = &rm.JobChange{Size: a.Size, Members: a.Members}
 	}
 	if c := view.Container(e.Preempt); c != nil && c.Live() {
-		out.Preempt = preemptionOf(view, c)
+		out.Preempt = r.preemptionOf(view, c)
 	}
 	return out
 }

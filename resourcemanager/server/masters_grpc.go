@@ -67,7 +67,7 @@ func (m *applicationMasters) Register(ctx context.Context, q *pb.RegisterRequest
 	if err != nil {
 		return nil, m.s.wire(err)
 	}
-	out := &pb.RegisterResponse{Epoch: r.Epoch, Maximum: resourcesOf(r.Maximum), Queue: r.Queue, Change: changeOf(r.Change)}
+	out := &pb.RegisterResponse{Epoch: r.Epoch, Maximum: resourcesOf(r.Maximum), Queue: r.Queue, Change: changeOf(r.Change), Succeeded: r.Succeeded}
 	for i := range r.Containers {
 		out.Containers = append(out.Containers, containerOf(&r.Containers[i]))
 	}

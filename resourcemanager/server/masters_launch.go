@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -163,14 +162,14 @@ func (s *Server) launchContainers(ctx context.Context, id rm.AttemptID, epoch ui
 
 // endHeld ends the containers that nobody has launched for too long. A master had no chance to while nobody led: time counts from the
 // beginning of this reign, or its last standstill.
-func (r *reign) endHeld(now time.Time) {
+func (r *reign) endHeld(now moment) {
 	within := r.s.config.LaunchWithin
 	if now.Sub(r.since()) <= within {
 		return
 	}
 	c := &statepb.Stop{Epoch: r.epoch, Status: int32(rm.ExitAborted), Reason: "not launched within " + within.String() + " of its grant", Held: true}
 	for k := range r.s.state.View().Held() {
-		if now.Sub(k.Granted.Time()) <= within || len(c.Containers) == maxLaunches {
+		if now.passed(k.Granted) <= within || len(c.Containers) == maxLaunches {
 			break // those behind it were granted later
 		}
 		c.Containers = append(c.Containers, state.ContainerID(k.ID))

@@ -14,6 +14,8 @@ import (
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
 // raise brings a cluster to the newest level.
@@ -173,6 +175,42 @@ func TestWhatNobodyLaunchesEnds(t *testing.T) {
 	})
 	if errs, err := c.leader().LaunchContainers(t.Context(), id, []rm.ContainerLaunch{{Container: held[0].ID, Launch: &rm.Launch{Argv: []string{"late"}}}}); err != nil || !errors.Is(errs[0], metadata.ErrNotExist) {
 		t.Error(errs, err)
+	}
+	c.check()
+}
+
+// A resource manager whose clock was two hours fast has led. What begins under the next one ends in time all the same.
+func TestALeaderWhoseClockWasFast(t *testing.T) {
+	c := newTestCluster(t, 1, func(c *Config) { c.LaunchWithin = 50 * time.Millisecond })
+	command, err := state.Encode(&statepb.Command{NowMs: time.Now().Add(2 * time.Hour).UnixMilli(), Op: &statepb.Command_NewApplication{NewApplication: &statepb.NewApplication{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.leader().group.Load().Propose(t.Context(), command); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(0)
+	c.start(0)
+	n := c.node("127.0.0.1:1001", 4, untilStopped)
+	c.awaitOpen(n)
+	c.raise()
+	id := c.holder(n)
+	held := c.hold(id, 2)
+	if ahead := time.Until(held[0].Granted.Time()); ahead < time.Hour {
+		t.Errorf("the state's time went back: a grant is %v ahead", ahead)
+	}
+	eventually(t, "what is held to end", func() bool {
+		a, b := c.leader().View().Container(held[0].ID), c.leader().View().Container(held[1].ID)
+		return !a.Live() && !b.Live()
+	})
+	if a, b := c.leader().View().Container(held[0].ID), c.leader().View().Container(held[0].ID); a.Finished <= a.Granted || b.Finished <= b.Granted {
+		t.Errorf("granted at %v, ended at %v", a.Granted.Time(), a.Finished.Time())
+	}
+	// What its user says when is by the clock.
+	due := c.submit("ann", `{"argv":["train"],"deadline":"1h"}`)
+	c.leader().reign.Load().endOverdue(c.leader().clock.moment())
+	if j := c.job(due); j.State.Final() {
+		t.Errorf("an hour before its deadline: %+v", j)
 	}
 	c.check()
 }

@@ -277,12 +277,12 @@ func TestASilentMasterEnds(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	expiry := c.leader().config.MasterExpiry
-	c.leader().reign.Load().endOverdue(time.Now().Add(expiry / 2))
+	c.leader().reign.Load().endOverdue(at(time.Now().Add(expiry / 2)))
 	if a := c.leader().View().Application(m.id.Application); c.leader().View().Master(a).StopStatus != 0 {
 		t.Error("it ends before its time")
 	}
 	eventually(t, "the next attempt", func() bool {
-		c.leader().reign.Load().endOverdue(time.Now().Add(expiry + time.Second))
+		c.leader().reign.Load().endOverdue(at(time.Now().Add(expiry + time.Second)))
 		return len(c.leader().View().Application(m.id.Application).Attempts) > 1
 	})
 	if d := c.leader().View().Application(m.id.Application).Attempts[0].Diagnostics; !strings.Contains(d, "silent") {

@@ -67,22 +67,22 @@ const (
 
 // preemptFor looks who has to make room for asks that found none, and tells them. What has been told is in the state, so that another leader goes
 // on with it.
-func (r *reign) preemptFor(now time.Time) {
+func (r *reign) preemptFor(now moment) {
 	if now.Sub(r.preempted) < min(preemptEvery, r.s.config.Preemption.After) {
 		return
 	}
-	r.preempted = now
+	r.preempted = now.Time
 	p := &r.plans
 	p.mu.Lock()
 	if p.model == nil {
 		p.mu.Unlock()
 		return
 	}
-	if r.tell(); !r.seen(now) {
+	if r.tell(); !r.seen(now.Time) {
 		p.mu.Unlock()
 		return
 	}
-	out, missing := p.model.Preempt(metadata.TimeOf(now)), int64(p.model.MissingCells())
+	out, missing := p.model.Preempt(now.State), int64(p.model.MissingCells())
 	p.mu.Unlock()
 	if was := r.s.figures.missingCells.Swap(missing); was != missing && missing > 0 {
 		r.s.log.Warn("fewer whole nodes than queues are guaranteed as cells: nodes are gone or broken, or were in use before they were guaranteed", "missing", missing)
@@ -90,7 +90,7 @@ func (r *reign) preemptFor(now time.Time) {
 	if len(out.Evictions)+len(out.Spared) == 0 {
 		return
 	}
-	c := &statepb.PreemptContainers{Epoch: r.epoch, DeadlineMs: int64(metadata.TimeOf(now.Add(r.s.config.Preemption.Notice)))}
+	c := &statepb.PreemptContainers{Epoch: r.epoch, DeadlineMs: int64(now.after(r.s.config.Preemption.Notice))}
 	for _, id := range out.Spared[:min(len(out.Spared), maxNotices)] {
 		c.Spared = append(c.Spared, state.ContainerID(id))
 	}
@@ -130,15 +130,32 @@ func (r *reign) seen(now time.Time) bool {
 	return true
 }
 
+// heeded reports whether who was told to go, from since to a deadline, could hear of it for that long from this leader, or for as long as a notice
+// is today: what was told before the reign, or before a standstill, may have reached nobody.
+func (r *reign) heeded(now moment, since, deadline metadata.Time) bool {
+	return now.Sub(r.since()) >= min(r.s.config.Preemption.Notice, time.Duration(deadline-since)*time.Millisecond)
+}
+
+// deadline is what programs, masters and nodes are told of one, by the clock; 0: there is none. It is not before it counts, see heeded.
+func (r *reign) deadline(since, deadline metadata.Time) metadata.Time {
+	if deadline == 0 {
+		return 0
+	}
+	least := min(metadata.Time(r.s.config.Preemption.Notice.Milliseconds()), deadline-since)
+	return max(r.s.clock.told(deadline), metadata.TimeOf(r.since())+least)
+}
+
 // endNoticed ends the containers whose notice is over.
-func (r *reign) endNoticed(now time.Time) {
-	at := metadata.TimeOf(now)
+func (r *reign) endNoticed(now moment) {
+	at := now.State
 	var due []*rm.Container
 	for c := range r.s.state.View().Noticed() {
 		if c.Notice.Deadline > at || len(due) == maxNotices {
 			break
 		}
-		due = append(due, c)
+		if r.heeded(now, c.Notice.Since, c.Notice.Deadline) {
+			due = append(due, c)
+		}
 	}
 	for len(due) > 0 { // one command for each whom room is made for
 		n := due[0].Notice
@@ -173,12 +190,12 @@ func (r *reign) endNoticed(now time.Time) {
 }
 
 // preemptionOf says whether a container is to go; nil: nothing is known of that any more.
-func preemptionOf(view *state.View, c *rm.Container) *rm.Preemption {
+func (r *reign) preemptionOf(view *state.View, c *rm.Container) *rm.Preemption {
 	if c.Notice != nil {
-		return &rm.Preemption{Container: c.ID, Deadline: c.Notice.Deadline, Reason: c.Notice.String()}
+		return &rm.Preemption{Container: c.ID, Deadline: r.deadline(c.Notice.Since, c.Notice.Deadline), Reason: c.Notice.String()}
 	}
 	if n := view.Node(c.Node); n != nil && n.Leaves() {
-		return &rm.Preemption{Container: c.ID, Deadline: n.Wish.Deadline, Reason: n.Why()}
+		return &rm.Preemption{Container: c.ID, Deadline: r.deadline(n.Wish.Since, n.Wish.Deadline), Reason: n.Why()}
 	}
 	return &rm.Preemption{Container: c.ID, Reason: "its room is needed no more", Withdrawn: true}
 }
@@ -199,7 +216,7 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 		return err
 	}
 	view := s.state.View()
-	now := metadata.TimeOf(s.clock.now())
+	now := s.clock.moment()
 	c := &statepb.Checkpoint{Application: state.ApplicationID(id.Application), Step: step}
 	var evicted []*rm.Container
 	live := 0
@@ -216,7 +233,7 @@ func (s *Server) Checkpointed(ctx context.Context, id rm.AttemptID, containers [
 		if goes && row.Notice.Resized == "" {
 			evicted = append(evicted, row)
 		}
-		if !goes && now-row.Checkpointed < metadata.Time(checkpointsGap.Milliseconds()) {
+		if !goes && row.Checkpointed > 0 && now.passed(row.Checkpointed) < checkpointsGap {
 			continue
 		}
 		c.Containers = append(c.Containers, state.ContainerID(k))

@@ -14,6 +14,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/rest"
 )
 
 // borrowed is a cluster of one node with 4 GPUs, all of which queue a has with a job of 4 instances, and a job of queue b that wants 2.
@@ -132,21 +133,101 @@ func TestADeadlineOutlivesItsLeader(t *testing.T) {
 	if left := c.noticed(); len(left) != 2 || *left[0].Notice != *told[0].Notice {
 		t.Errorf("under a new leader %+v are told, they were %+v", left, told)
 	}
-	end := func(at time.Time) {
+	end := func(now moment) {
 		if r := c.leader().reign.Load(); r != nil {
-			r.endNoticed(at)
+			r.endNoticed(now)
 		}
 	}
-	end(deadline.Add(-time.Second))
+	end(at(deadline.Add(-time.Second)))
 	if n := len(c.noticed()); n != 2 {
 		t.Errorf("%d are left before the deadline", n)
 	}
+	// Who was told by a leader that is gone may not have heard of it: it has as long to save its work under this one.
+	end(moment{time.Now(), metadata.TimeOf(deadline)})
+	if n := len(c.noticed()); n != 2 {
+		t.Errorf("%d are left at the deadline, of a leader that has just begun", n)
+	}
 	eventually(t, "those to go who were told", func() bool {
-		end(deadline)
+		end(at(time.Now().Add(time.Hour)))
 		return len(c.noticed()) == 0
 	})
 	if j := c.await(b, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
 		t.Fatalf("%+v", j)
+	}
+	c.check()
+}
+
+// A resource manager that stood still past the deadline could tell nobody, or let nobody say that its work is saved.
+func TestAStandstillIsNoNotice(t *testing.T) {
+	c, _, _, b := borrowed(t, 1, time.Hour)
+	eventually(t, "two to be told", func() bool { return len(c.noticed()) == 2 })
+	r := c.leader().reign.Load()
+	later := time.Now().Add(2 * time.Hour)
+	r.awake(later)
+	r.endNoticed(at(later))
+	r.endNoticed(at(later.Add(59 * time.Minute)))
+	if n := len(c.noticed()); n != 2 {
+		t.Errorf("%d are left when it goes on", n)
+	}
+	eventually(t, "those to go who were told", func() bool {
+		r.endNoticed(at(later.Add(time.Hour)))
+		return len(c.noticed()) == 0
+	})
+	c.await(b, rm.StateFinished)
+	c.check()
+}
+
+// The next attempt of a master hears which containers are to go, and until when, though the one before was told.
+func TestANewAttemptIsToldWhoIsToGo(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 4, untilStopped)
+	c.awaitOpen(n)
+	c.raise()
+	id := c.holder(n)
+	held := c.hold(id, 2)
+	s := c.leader()
+	for _, k := range held {
+		if errs, err := s.LaunchContainers(t.Context(), id, []rm.ContainerLaunch{{Container: k.ID, Launch: &rm.Launch{Argv: []string{"work"}}}}); err != nil || errs[0] != nil {
+			t.Fatal(errs, err)
+		}
+	}
+	eventually(t, "both to run", func() bool { return len(n.running(false)) == 2 })
+	c.awaitOpen(c.node("127.0.0.1:1002", 0, untilStopped)) // for the next attempt
+	c.operate("decommission", rest.AdminRequest{Nodes: []string{n.id}, Timeout: seconds(3600)})
+	deadline := s.View().Node(rm.NodeID(n.id)).Wish.Deadline
+	r := s.reign.Load()
+	r.stop(s.View().Master(s.View().Application(id.Application)).ID, rm.ExitAborted, "it died")
+	id.Number = 2
+	eventually(t, "the next attempt", func() bool {
+		a := s.View().Application(id.Application).Attempt()
+		return a.Number == 2 && a.State == rm.AttemptLaunched
+	})
+	registered, err := s.RegisterMaster(t.Context(), id, rm.Registration{})
+	if err != nil || len(registered.Containers) != 2 {
+		t.Fatalf("%+v %v", registered, err)
+	}
+	events, err := s.MasterEvents(t.Context(), id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Close()
+	var told []*rm.Preemption
+	eventually(t, "the notice", func() bool {
+		news, err := events.Next(t.Context(), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range news {
+			if e.Preempt != nil {
+				told = append(told, e.Preempt)
+			}
+		}
+		return len(told) >= 2
+	})
+	for i, p := range told {
+		if i >= 2 || p.Container != held[i].ID || p.Withdrawn || p.Deadline != deadline {
+			t.Errorf("%+v", p)
+		}
 	}
 	c.check()
 }

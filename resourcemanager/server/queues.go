@@ -223,7 +223,7 @@ func beyond(view *state.View, t *rm.Queues, total rm.Resource) []rest.Affected {
 			out = append(out, rest.Affected{Queue: a.Queue, Application: a.ID.String(), Text: fmt.Sprintf("%v of %s loses its queue %s", a.ID, a.User, a.Queue)})
 			continue
 		}
-		if q != nil && !a.State.Final() && outlived(q, a, int64(view.Now())) {
+		if q != nil && !a.State.Final() && outlived(q, a, view.Now()) {
 			out = append(out, rest.Affected{Queue: q.Path, Application: a.ID.String(), Text: fmt.Sprintf("%v of %s has taken longer than queue %s lets it, and would be ended", a.ID, a.User, q.Path)})
 		}
 		for ; q != nil; q = q.Parent {

@@ -99,6 +99,9 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		if ahead := s.clock.begin(s.state.View().Now()); ahead > clockStep {
+			s.log.Warn("the time of the replicated state is ahead of this machine's clock, and goes on from there: the clock of one of the resource managers is, or was, wrong", "by", ahead)
+		}
 		for {
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
 				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(), Recovered: int64(s.group.Load().Recovered()),

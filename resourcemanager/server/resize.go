@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -19,7 +18,7 @@ func (s *Server) ResizeJob(ctx context.Context, id rm.ApplicationID, size rm.Siz
 	}
 	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_ResizeJob{ResizeJob: &statepb.ResizeJob{
 		Application: state.ApplicationID(id), Max: int32(size.Max), Min: int32(size.Min), Reason: cut(reason, maxResizeReason),
-		DeadlineMs: int64(metadata.TimeOf(s.clock.now().Add(s.config.Preemption.Notice))),
+		DeadlineMs: int64(s.clock.moment().after(s.config.Preemption.Notice)),
 	}}})
 	if err != nil {
 		return "", err

@@ -143,7 +143,7 @@ func (r *reign) schedule() {
 			default:
 			}
 			start := time.Now()
-			view, model, plan := r.plan(r.s.clock.now())
+			view, model, plan := r.plan(r.s.clock.moment().State)
 			r.s.figures.passes.add(time.Since(start))
 			more = plan.More
 			for _, groups := range r.entries(view, plan.Groups) {
@@ -193,11 +193,11 @@ func (p *planner) reset() {
 
 // plan tells the model what has changed and plans one slice. The view is what it was told of. Whoever tells it next may put another model in
 // its place, which has assumed nothing of the plan.
-func (r *reign) plan(now time.Time) (*state.View, *scheduler.Model, scheduler.Plan) {
+func (r *reign) plan(now metadata.Time) (*state.View, *scheduler.Model, scheduler.Plan) {
 	r.plans.mu.Lock()
 	defer r.plans.mu.Unlock()
 	view, model := r.tell(), r.plans.model
-	return view, model, model.Plan(scheduler.Budget{Containers: sliceContainers, Bytes: r.s.config.grantBytes, Steps: sliceSteps}, metadata.TimeOf(now))
+	return view, model, model.Plan(scheduler.Budget{Containers: sliceContainers, Bytes: r.s.config.grantBytes, Steps: sliceSteps}, now)
 }
 
 // settled takes back what the model assumed of groups, after it was told what became of them.

@@ -190,7 +190,7 @@ func (s *Server) lead(ctx context.Context, leadership <-chan raftstore.Leadershi
 
 // propose replicates a command and returns its result. The error is the group's or the command's own.
 func (s *Server) propose(ctx context.Context, c *statepb.Command) (*state.Result, error) {
-	c.NowMs = s.clock.now().UnixMilli()
+	c.NowMs = int64(s.clock.moment().State)
 	b, err := state.Encode(c)
 	if err != nil {
 		return nil, err

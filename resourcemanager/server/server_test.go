@@ -334,7 +334,7 @@ func TestALookEndsSome(t *testing.T) {
 		ids = append(ids, c.submit("ann", `{"argv":["train"]}`))
 	}
 	for look, want := range []int{maxOverdue, len(ids)} {
-		leader.reign.Load().endOverdue(time.Now().Add(2 * time.Hour))
+		leader.reign.Load().endOverdue(at(time.Now().Add(2 * time.Hour)))
 		killed := 0
 		for _, id := range ids {
 			if leader.View().Application(id).State == rm.StateKilled {
@@ -456,12 +456,12 @@ func TestAMasterWhoseStreamIsNewIsNotForgotten(t *testing.T) {
 		return r.masters[id] != nil
 	}
 	leave, _ := r.join(id, &eventStream{wake: make(chan struct{}, 1)}, true)
-	r.endOverdue(time.Now())
+	r.endOverdue(at(time.Now()))
 	if !known() {
 		t.Error("it is forgotten")
 	}
 	leave()
-	if r.endOverdue(time.Now()); known() {
+	if r.endOverdue(at(time.Now())); known() {
 		t.Error("it stays when its stream is gone")
 	}
 }

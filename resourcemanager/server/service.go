@@ -70,10 +70,10 @@ func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names [
 	}
 	c := &statepb.AdministerNodes{Nodes: ids}
 	if w.Leave {
-		now := s.clock.now()
-		wish := &rm.Wish{Maintenance: w.Maintenance, Since: metadata.TimeOf(now), By: caller.User, Deadline: deadline(now, w.Timeout), Cordon: w.Cordon, Reason: w.Reason}
+		now := s.clock.moment()
+		wish := &rm.Wish{Maintenance: w.Maintenance, Since: now.State, By: caller.User, Deadline: deadline(now, w.Timeout), Cordon: w.Cordon, Reason: w.Reason}
 		if w.Life > 0 {
-			wish.Until = metadata.TimeOf(now.Add(w.Life))
+			wish.Until = now.after(w.Life)
 		}
 		c.Wish = state.Wish(wish)
 	}
@@ -85,11 +85,11 @@ func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names [
 }
 
 // deadline is when what runs is ended; a negative timeout is none, and 0 is now.
-func deadline(now time.Time, timeout time.Duration) metadata.Time {
+func deadline(now moment, timeout time.Duration) metadata.Time {
 	if timeout < 0 {
 		return 0
 	}
-	return metadata.TimeOf(now.Add(timeout))
+	return now.after(timeout)
 }
 
 // RefreshNodes implements rest.Operator.
@@ -102,7 +102,7 @@ func (s *Server) RefreshNodes(ctx context.Context, caller metadata.Caller, timeo
 		return err
 	}
 	_, err = s.propose(ctx, &statepb.Command{Op: &statepb.Command_ExcludeNodes{ExcludeNodes: &statepb.ExcludeNodes{
-		Names: names, DeadlineMs: int64(deadline(s.clock.now(), timeout)), By: caller.User,
+		Names: names, DeadlineMs: int64(deadline(s.clock.moment(), timeout)), By: caller.User,
 	}}})
 	if err == nil {
 		s.log.Info("list of excluded nodes read", "names", len(names), "file", s.config.NodesExclude, "by", caller.User)
@@ -197,9 +197,9 @@ func (s *Server) JudgeGPU(_ context.Context, caller metadata.Caller, uuid string
 
 // tend brings nodes that are to leave further: what outlives its time there is ended, a node that holds nothing is let go, and a
 // maintenance ends. What a node holds are its containers, and their logs that are not in the filesystem yet.
-func (r *reign) tend(now time.Time) {
+func (r *reign) tend(now moment) {
 	view := r.s.state.View()
-	at := metadata.TimeOf(now)
+	at := now.State
 	var over []string
 	for n := range view.Nodes() {
 		w := n.Wish
@@ -209,7 +209,7 @@ func (r *reign) tend(now time.Time) {
 			over = append(over, string(n.ID))
 		case n.Retired || w.Cordon:
 		case n.Live > 0:
-			if w.Deadline > 0 && at >= w.Deadline {
+			if w.Deadline > 0 && at >= w.Deadline && r.heeded(now, w.Since, w.Deadline) {
 				r.preempt(view, n)
 			}
 		case n.State == rm.NodeLost || r.emptied(n.ID):

@@ -22,7 +22,7 @@ func (r *reign) watch() {
 		case <-r.ctx.Done():
 			return
 		case <-tick.C:
-			r.look(r.s.clock.now()) // not the tick's own time: that may lie before a pause, and what follows after it
+			r.look(r.s.clock.moment()) // not the tick's own time: that may lie before a pause, and what follows after it
 		}
 	}
 }
@@ -63,12 +63,12 @@ func (r *reign) awake(now time.Time) {
 }
 
 // look ends at a moment what has run out.
-func (r *reign) look(now time.Time) {
-	r.awake(now)
+func (r *reign) look(now moment) {
+	r.awake(now.Time)
 	r.mu.Lock()
 	rests := now.Before(r.rests)
 	r.mu.Unlock()
-	r.loseSilentNodes(now)
+	r.loseSilentNodes(now.Time)
 	r.endNoticed(now)
 	r.preemptFor(now)
 	if rests {
@@ -171,9 +171,9 @@ const maxOverdue = 50
 
 // endOverdue stops applications whose time is over, masters that hang, and masters that outlive their application: some of them, and the
 // others when it is called again.
-func (r *reign) endOverdue(now time.Time) {
+func (r *reign) endOverdue(now moment) {
 	view := r.s.state.View()
-	ms := now.UnixMilli()
+	clock := metadata.TimeOf(now.Time)
 	current := map[rm.AttemptID]bool{}
 	queues := r.s.Queues()
 	left := maxOverdue
@@ -193,32 +193,30 @@ func (r *reign) endOverdue(now time.Time) {
 		switch {
 		case t == nil:
 		case a.State.Final():
-			if master != nil && master.Live() && master.StopStatus == 0 && ms-int64(a.Finished) > r.s.config.FinishGrace.Milliseconds() {
+			if master != nil && master.Live() && master.StopStatus == 0 && now.passed(a.Finished) > r.s.config.FinishGrace {
 				stop(master.ID, rm.ExitApplicationDone, "its application has finished")
 			}
-		case outlived(queues.Find(a.Queue), a, ms):
+		case outlived(queues.Find(a.Queue), a, now.State):
 			kill(a.ID, fmt.Sprintf("Application %v is killed by ResourceManager as it has exceeded the lifetime period of its queue %s.", a.ID, a.Queue))
-		case a.Late(metadata.Time(ms)):
-			kill(a.ID, "the application has not started in time: "+lateText(a, metadata.Time(ms)))
-		case a.Deadline > 0 && a.Expiry() == a.Deadline && ms > int64(a.Deadline):
+		case a.Late(clock): // what users say when is by the clock
+			kill(a.ID, "the application has not started in time: "+lateText(a, clock))
+		case a.Deadline > 0 && clock > a.Deadline:
 			kill(a.ID, "the application had not ended by its deadline, "+a.Deadline.Time().UTC().Format(time.RFC3339))
-		case a.Expiry() > 0 && ms > int64(a.Expiry()):
-			text := fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout)
-			if a.Expires > 0 {
-				text = fmt.Sprintf("the application's time was over at %s, as it was set while it lived", a.Expires.Time().UTC().Format(time.RFC3339))
-			}
-			kill(a.ID, text)
+		case a.Expires > 0 && clock > a.Expires:
+			kill(a.ID, fmt.Sprintf("the application's time was over at %s, as it was set while it lived", a.Expires.Time().UTC().Format(time.RFC3339)))
+		case a.Expires == 0 && a.Timeout > 0 && a.Launched > 0 && now.passed(a.Launched) > a.Timeout:
+			kill(a.ID, fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout))
 		case master != nil && master.Live() && master.StopStatus == 0 && (t.State == rm.AttemptLaunched || t.State == rm.AttemptRunning):
 			id := rm.AttemptID{Application: a.ID, Number: t.Number}
 			current[id] = true
 			r.mu.Lock()
 			m := r.masters[id]
 			if m == nil {
-				m = &softMaster{seen: now}
+				m = &softMaster{seen: now.Time}
 				r.masters[id] = m
 			}
 			if m.streams > 0 {
-				m.seen = now
+				m.seen = now.Time
 			}
 			quiet := now.Sub(m.seen)
 			r.mu.Unlock()
@@ -237,12 +235,12 @@ func (r *reign) endOverdue(now time.Time) {
 }
 
 // outlived reports whether an application has taken longer than its queue, if it has one, lets it.
-func outlived(q *rm.Queue, a *rm.Application, ms int64) bool {
+func outlived(q *rm.Queue, a *rm.Application, now metadata.Time) bool {
 	if q == nil {
 		return false
 	}
 	most := q.Lifetime(a.Timeout)
-	return most > 0 && ms-int64(a.Submitted) > most.Milliseconds()
+	return most > 0 && int64(now-a.Submitted) > most.Milliseconds()
 }
 
 func (r *reign) stop(id rm.ContainerID, status rm.ExitStatus, reason string) {

@@ -119,7 +119,7 @@ func (s *State) Check() []error {
 		if _, ok := t.live.Get(a.ID); ok != (!a.State.Final() || a.Live > 0) {
 			bad("%v: state %s with %d containers, listed as live: %v", a.ID, a.State, a.Live, ok)
 		}
-		if a.State.Final() && len(a.Document)+len(a.Tokens)+len(a.Members) > 0 {
+		if a.State.Final() && len(a.Document)+len(a.Tokens)+len(a.Members)+len(a.Succeeded) > 0 {
 			bad("%v has ended and keeps its document, or its tokens", a.ID)
 		}
 		for _, d := range a.After {

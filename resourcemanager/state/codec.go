@@ -62,6 +62,7 @@ func Application(a *rm.Application) *statepb.Application {
 	if a.Size != (rm.Size{}) {
 		p.Size = &statepb.Size{Max: int32(a.Size.Max), Min: int32(a.Size.Min)}
 	}
+	p.Remembers, p.Succeeded = a.Remembers, a.Succeeded
 	for _, m := range a.Members {
 		p.Members = append(p.Members, &statepb.Member{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
 	}
@@ -90,6 +91,7 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Expires: metadata.Time(p.ExpiresMs), Tokens: p.Tokens,
 		Deadline: metadata.Time(p.DeadlineMs), Size: rm.Size{Max: int(p.GetSize().GetMax()), Min: int(p.GetSize().GetMin())},
 	}
+	a.Remembers, a.Succeeded = p.Remembers, p.Succeeded
 	for _, m := range p.Members {
 		a.Members = append(a.Members, rm.Member{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
 	}

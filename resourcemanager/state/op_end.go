@@ -96,7 +96,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	if _, live := s.live.Get(a.ID); live {
 		s.hold(a.User, 0, -documentBytes(a))
 	}
-	a.Document, a.Tokens, a.Members = nil, nil, nil // nothing starts from it any more
+	a.Document, a.Tokens, a.Members, a.Succeeded = nil, nil, nil, nil // nothing starts from it any more
 	s.unawait(a)
 	s.dropAsks(a.ID)
 	s.dropEvents(a.ID, a.LastEvent)
@@ -246,16 +246,30 @@ func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 }
 
 // forgetContainers drops the oldest ended containers when there are too many: of ended applications first, so that a master
-// that starts again is told of all that its application has had. What a master has not been told of yet stays.
+// that starts again is told of all that its application has had. What a master has not been told of yet stays, and of those that succeeded their
+// numbers.
 func (s *State) forgetContainers() {
 	for s.containerCount > s.config.MaxEndedContainers {
 		c := s.container(s.oldestEndedContainer())
-		if a := s.app(c.ID.Attempt.Application); a != nil && !a.State.Final() && !s.told(a, c) {
+		a := s.app(c.ID.Attempt.Application)
+		if a != nil && !a.State.Final() && !s.told(a, c) {
 			return
 		}
+		s.remember(a, c)
 		s.dropEndedContainer(c)
 		s.containers.Delete(c)
 	}
+}
+
+// remember notes with a live application that an instance has succeeded whose container is being forgotten: its master would run it again.
+func (s *State) remember(a *rm.Application, c *rm.Container) {
+	if a == nil || a.State.Final() || !a.Remembers || c.Master || c.Exit != rm.ExitSuccess || a.Succeeded.Has(c.Instance) {
+		return
+	}
+	before := documentBytes(a)
+	a.Succeeded = a.Succeeded.With(c.Instance)
+	s.hold(a.User, 0, documentBytes(a)-before)
+	s.setApp(a)
 }
 
 // told reports whether an application's master has acknowledged the end of a container. Events are in the order of ends.

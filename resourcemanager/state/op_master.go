@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -39,7 +40,7 @@ func (s *State) current(id *statepb.ApplicationID, attempt int32, epoch uint64) 
 }
 
 // registerMaster starts the epoch of an attempt, or answers it again. From here on the application is RUNNING, and its
-// events begin anew: what came before is in the list of containers.
+// events begin anew: what came before is in the list of containers, but for who is to go, which it is told again.
 //
 // Errors: ErrNotExist, ErrStaleAttempt.
 func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
@@ -63,17 +64,34 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 		}
 		s.dropEvents(a.ID, a.LastEvent)
 		a.Acknowledged = a.LastEvent
+		if c.Level >= release.RetoldNotices {
+			s.retell(a)
+		}
+		a.Remembers = a.Remembers || c.Level >= release.RememberedSuccess
 	}
 	t.HTTP, t.TrackingURL, a.TrackingURL = c.Http, c.TrackingUrl, c.TrackingUrl
 	t.Certificate, t.Host, t.Port = c.HttpCertificate, c.Host, int(c.Port)
 	s.setApp(a)
-	out := &Result{Application: a.ID, Epoch: t.Epoch}
+	out := &Result{Application: a.ID, Epoch: t.Epoch, Succeeded: a.Succeeded}
 	for _, other := range s.containersOf(a.ID) {
 		if other.Live() && !other.Master {
 			out.Containers = append(out.Containers, other.ID)
 		}
 	}
 	return out
+}
+
+// retell tells an attempt that begins which of its application's containers are to go: the list of containers does not say so, and who was told
+// before is gone. In the order of their grants. The caller sets the application's row.
+func (s *State) retell(a *rm.Application) {
+	for _, c := range s.containersOf(a.ID) {
+		if !c.Live() || c.Master || c.StopStatus != 0 {
+			continue
+		}
+		if n := s.node(c.Node); c.Notice != nil || n != nil && n.Leaves() {
+			s.event(a, Event{Preempt: c.ID})
+		}
+	}
 }
 
 // allocate replaces asks, withdraws others and releases containers. A sequence that was seen has no effect again. The

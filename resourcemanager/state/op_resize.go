@@ -88,7 +88,7 @@ func (s *State) changeMembers(c *statepb.ChangeMembers) *Result {
 		}
 		old, k := m, last[int(number)]
 		switch {
-		case k != nil && !k.Live() && k.Exit == rm.ExitSuccess:
+		case k != nil && !k.Live() && k.Exit == rm.ExitSuccess, a.Succeeded.Has(int(number)):
 		case !c.Retry:
 			m.Killed = true
 			if k != nil && k.Live() {

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -227,7 +228,9 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 	case 8, 9, 10:
 		c.Op = &statepb.Command_Grant{Grant: drawGrant(t, v, apps, epoch)}
 	case 11:
-		c.Op = &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts))}}
+		c.Op = &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
+			Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts)), Level: rapid.SampledFrom([]int32{0, release.Level}).Draw(t, "level"),
+		}}
 	case 12, 13:
 		al := &statepb.Allocate{Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts)), Acknowledged: uint64(rapid.IntRange(0, 5).Draw(t, "ack"))}
 		if at := a.Attempt(); at != nil {

@@ -53,7 +53,7 @@ const memberBytes = 32
 
 // documentBytes is what a live application costs beside its asks and launches.
 func documentBytes(a *rm.Application) int64 {
-	return int64(rowBytes + len(a.Document) + len(a.Tokens) + memberBytes*len(a.Members))
+	return int64(rowBytes + len(a.Document) + len(a.Tokens) + memberBytes*len(a.Members) + len(a.Succeeded))
 }
 
 func askBytes(a *rm.Ask) int64 {

@@ -102,8 +102,9 @@ type Result struct {
 	Epoch uint64
 	// Lease is the longest that any node may still hold, for Begin.
 	Lease time.Duration
-	// Containers of the application that live, for RegisterMaster.
+	// Containers of the application that live, for RegisterMaster, and the instances that have succeeded and whose containers are forgotten.
 	Containers []rm.ContainerID
+	Succeeded  rm.Numbers
 	// Groups answer those of Grant, in order.
 	Groups []GroupResult
 	// Noticed are the containers that PreemptContainers told to go.

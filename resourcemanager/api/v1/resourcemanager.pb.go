@@ -2466,7 +2466,9 @@ type RegisterResponse struct {
 	// Containers that still run: of earlier attempts, and on a second registration of this one.
 	Containers []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
 	// What users have changed of the job since it was submitted.
-	Change        *JobChange `protobuf:"bytes,50,opt,name=change,proto3" json:"change,omitempty"`
+	Change *JobChange `protobuf:"bytes,50,opt,name=change,proto3" json:"change,omitempty"`
+	// Numbers of instances that have succeeded and whose containers are forgotten: Ended does not list those.
+	Succeeded     []int32 `protobuf:"varint,51,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2532,6 +2534,13 @@ func (x *RegisterResponse) GetContainers() []*Container {
 func (x *RegisterResponse) GetChange() *JobChange {
 	if x != nil {
 		return x.Change
+	}
+	return nil
+}
+
+func (x *RegisterResponse) GetSucceeded() []int32 {
+	if x != nil {
+		return x.Succeeded
 	}
 	return nil
 }
@@ -4704,7 +4713,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12!\n" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12!\n" +
 	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\x12)\n" +
-	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\xfc\x01\n" +
+	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\x9a\x02\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
 	"\amaximum\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ResourcesR\amaximum\x12\x14\n" +
@@ -4712,7 +4721,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2\".hops.resourcemanager.v1.ContainerR\n" +
 	"containers\x12:\n" +
-	"\x06change\x182 \x01(\v2\".hops.resourcemanager.v1.JobChangeR\x06change\"\x85\x01\n" +
+	"\x06change\x182 \x01(\v2\".hops.resourcemanager.v1.JobChangeR\x06change\x12\x1c\n" +
+	"\tsucceeded\x183 \x03(\x05R\tsucceeded\"\x85\x01\n" +
 	"\tJobChange\x12\x1c\n" +
 	"\tinstances\x18\x01 \x01(\x05R\tinstances\x12\x19\n" +
 	"\bgang_min\x18\x02 \x01(\x05R\agangMin\x12?\n" +

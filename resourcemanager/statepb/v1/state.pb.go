@@ -1222,8 +1222,10 @@ type RegisterMaster struct {
 	HttpCertificate []byte `protobuf:"bytes,5,opt,name=http_certificate,json=httpCertificate,proto3" json:"http_certificate,omitempty"`
 	Host            string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
 	Port            int32  `protobuf:"varint,7,opt,name=port,proto3" json:"port,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The level that the cluster has been raised to, as its leader knows it, from release.RetoldNotices on; 0: an earlier one.
+	Level         int32 `protobuf:"varint,8,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterMaster) Reset() {
@@ -1301,6 +1303,13 @@ func (x *RegisterMaster) GetHost() string {
 func (x *RegisterMaster) GetPort() int32 {
 	if x != nil {
 		return x.Port
+	}
+	return 0
+}
+
+func (x *RegisterMaster) GetLevel() int32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -3880,9 +3889,12 @@ type Application struct {
 	// What it still waits for.
 	After []*Dependency `protobuf:"bytes,60,rep,name=after,proto3" json:"after,omitempty"`
 	// When it has to have ended; 0: there is no such time.
-	DeadlineMs    int64     `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
-	Size          *Size     `protobuf:"bytes,50,opt,name=size,proto3" json:"size,omitempty"`       // absent: as its document says
-	Members       []*Member `protobuf:"bytes,51,rep,name=members,proto3" json:"members,omitempty"` // by number
+	DeadlineMs int64     `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	Size       *Size     `protobuf:"bytes,50,opt,name=size,proto3" json:"size,omitempty"`       // absent: as its document says
+	Members    []*Member `protobuf:"bytes,51,rep,name=members,proto3" json:"members,omitempty"` // by number
+	// Which instances have succeeded is noted in succeeded, a bit each, when their containers are forgotten (release.RememberedSuccess).
+	Remembers     bool   `protobuf:"varint,52,opt,name=remembers,proto3" json:"remembers,omitempty"`
+	Succeeded     []byte `protobuf:"bytes,53,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4179,6 +4191,20 @@ func (x *Application) GetSize() *Size {
 func (x *Application) GetMembers() []*Member {
 	if x != nil {
 		return x.Members
+	}
+	return nil
+}
+
+func (x *Application) GetRemembers() bool {
+	if x != nil {
+		return x.Remembers
+	}
+	return false
+}
+
+func (x *Application) GetSucceeded() []byte {
+	if x != nil {
+		return x.Succeeded
 	}
 	return nil
 }
@@ -6417,7 +6443,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
 	"\x04gpus\x18\x03 \x03(\tR\x04gpus\x12\x12\n" +
-	"\x04salt\x18\x04 \x01(\fR\x04salt\"\x84\x02\n" +
+	"\x04salt\x18\x04 \x01(\fR\x04salt\"\x9a\x02\n" +
 	"\x0eRegisterMaster\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -6425,7 +6451,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\x12)\n" +
 	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\x12\x12\n" +
 	"\x04host\x18\x06 \x01(\tR\x04host\x12\x12\n" +
-	"\x04port\x18\a \x01(\x05R\x04port\"\xe6\x02\n" +
+	"\x04port\x18\a \x01(\x05R\x04port\x12\x14\n" +
+	"\x05level\x18\b \x01(\x05R\x05level\"\xe6\x02\n" +
 	"\bAllocate\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -6635,7 +6662,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
 	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\x12\x18\n" +
 	"\aprofile\x18( \x01(\tR\aprofile\x12\x16\n" +
-	"\x06parent\x18) \x01(\tR\x06parent\"\xac\n" +
+	"\x06parent\x18) \x01(\tR\x06parent\"\xe8\n" +
 	"\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
@@ -6686,7 +6713,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vdeadline_ms\x18= \x01(\x03R\n" +
 	"deadlineMs\x127\n" +
 	"\x04size\x182 \x01(\v2#.hops.resourcemanager.state.v1.SizeR\x04size\x12?\n" +
-	"\amembers\x183 \x03(\v2%.hops.resourcemanager.state.v1.MemberR\amembers\"\xb3\x03\n" +
+	"\amembers\x183 \x03(\v2%.hops.resourcemanager.state.v1.MemberR\amembers\x12\x1c\n" +
+	"\tremembers\x184 \x01(\bR\tremembers\x12\x1c\n" +
+	"\tsucceeded\x185 \x01(\fR\tsucceeded\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
