@@ -220,6 +220,11 @@ func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
 // it. One may be among both; its end is also the first that the events tell of it.
 func (m *master) takeOver(r *pb.RegisterResponse, ended []*pb.Completed) {
 	m.change(r.Change)
+	for _, n := range r.Succeeded { // their containers are forgotten
+		if i := m.byNumber[n]; i != nil {
+			i.done = true
+		}
+	}
 	ran := map[string]bool{}
 	for _, c := range r.Containers {
 		ran[c.ContainerId] = true

@@ -26,6 +26,7 @@ type theirs struct {
 	pb.UnimplementedApplicationMastersServer
 	containers []*pb.Container
 	ended      []*pb.Completed
+	succeeded  []int32
 	events     []*pb.Event
 
 	mu       sync.Mutex
@@ -38,7 +39,7 @@ type theirs struct {
 const nobodys = "container_1_0001_02_999999"
 
 func (s *theirs) Register(context.Context, *pb.RegisterRequest) (*pb.RegisterResponse, error) {
-	return &pb.RegisterResponse{Epoch: 1, Containers: s.containers}, nil
+	return &pb.RegisterResponse{Epoch: 1, Containers: s.containers, Succeeded: s.succeeded}, nil
 }
 
 func (s *theirs) Ended(context.Context, *pb.EndedRequest) (*pb.EndedResponse, error) {
@@ -188,5 +189,19 @@ func TestAContainerThatEndsWhileItsMasterBeginsHasEndedOnce(t *testing.T) {
 	s.takesOver(t, `"instances":2,"gang":true,"retry":{"max":1}`)
 	if got := s.wanted(); !slices.Equal(got, []string{"try-2/0", "try-2/1"}) || !slices.Equal(s.released, []string{y, nobodys}) || s.finished != nil {
 		t.Errorf("a gang: %v is asked for, %v released, finished %v", got, s.released, s.finished)
+	}
+}
+
+// A member that has succeeded does not run again when its container is forgotten.
+func TestAMemberWhoseContainerIsForgottenHasSucceeded(t *testing.T) {
+	s := &theirs{succeeded: []int32{0, 2, 99}}
+	s.takesOver(t, `"array":{"to":3}`)
+	if got := s.wanted(); !slices.Equal(got, []string{"try-1/1", "try-1/3"}) || s.finished != nil {
+		t.Errorf("%v is asked for, finished %v", got, s.finished)
+	}
+	s = &theirs{succeeded: []int32{0, 1}}
+	s.takesOver(t, `"array":{"to":1}`)
+	if s.finished.GetFinalStatus() != string(rm.FinalSucceeded) {
+		t.Errorf("all have succeeded: %v", s.finished)
 	}
 }
