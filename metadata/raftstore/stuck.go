@@ -18,6 +18,12 @@ import (
 // stuckSays is how often a member whose state machine is stuck says so, or a leader that it hands over.
 const stuckSays = 10 * time.Second
 
+// stall is an entry that the state machine did not come back with, and since when.
+type stall struct {
+	entry uint64
+	since time.Time
+}
+
 // slowApply is the default of HostConfig.SlowApply where there is none of WriteDeadline.
 const slowApply = 5 * time.Second
 
@@ -42,7 +48,10 @@ func (g *Group) watchMachine() {
 		if took < limit {
 			return true
 		}
-		g.stuck.Store(true)
+		if !g.stuck.Load() {
+			g.stall.Store(&stall{entry, time.Now().Add(-took)})
+			g.stuck.Store(true)
+		}
 		g.abandonEnded()
 		if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 {
 			g.sayStuck(&said, slog.LevelWarn, "the state machine does not come back with an entry: is the disk of its checkpoint, or of its files, silent?", entry, took)

@@ -38,6 +38,7 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 	c.configure = func(h *HostConfig) { h.SlowApply = 100 * time.Millisecond }
 	c.start("a")
 	c.propose("a", set("x", 1))
+	began := time.Now()
 	var g *Group
 	var goOn func()
 	lost := make(chan error, 1)
@@ -82,6 +83,12 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 	}
 	if !g.Status().Stuck || now.Status().Stuck {
 		t.Errorf("stuck is %v, and of who leads %v", g.Status().Stuck, now.Status().Stuck)
+	}
+	if st := g.Status(); st.StuckAt != g.fsm.applying.Load() || st.StuckSince.Before(began) || time.Since(st.StuckSince) < g.host.cfg.SlowApply {
+		t.Errorf("it is said to be stuck at %d since %v; it is at %d, and was not at %v", st.StuckAt, st.StuckSince, g.fsm.applying.Load(), began)
+	}
+	if st := now.Status(); st.StuckAt != 0 || !st.StuckSince.IsZero() {
+		t.Errorf("who leads is said to be stuck at %d since %v", st.StuckAt, st.StuckSince)
 	}
 	eventually(t, "it does not stand while another one leads", g.holdsBack)
 	c.propose("a", set("x", 5), id)
