@@ -31,7 +31,7 @@ type namenodeHealth struct {
 	Lag      uint64 `json:"lag"`
 	Problem  string `json:"problem"`
 	Stuck    bool   `json:"stuck"`
-	// StuckAt is the entry that it does not come back with, and StuckSince since when.
+	// StuckAt is the entry at which it is stuck, and StuckSince since when.
 	StuckAt    uint64 `json:"stuck_at"`
 	StuckSince string `json:"stuck_since"`
 	// Late is what it cannot say of itself.
@@ -247,7 +247,7 @@ func namenodeRows(file *config.File, all []namenodeHealth, leader *namenodeHealt
 			if h.StuckSince != "" {
 				what = fmt.Sprintf("entry %d, since %s", h.StuckAt, h.StuckSince)
 			}
-			r.Remarks = "does not come back with " + what + ": look at its disks"
+			r.Remarks = "is stuck at " + what + ": look at its disks"
 		case len(h.Late) > 0 && h.Problem != "":
 			r.Remarks = h.Problem
 		case h.SafeMode != "" && h.State == "active":

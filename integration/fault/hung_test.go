@@ -514,8 +514,8 @@ func TestM13(t *testing.T) {
 		t.Logf("%s of %s: %d %s\n%s", kind, leader, code, health, list)
 		if kind == "smallfiles" {
 			for _, want := range []struct{ page, text string }{
-				{health, `"stuck":true`}, {health, `"stuck_since":"`}, {health, "does not come back with entry"},
-				{figures, "hops_raft_stuck{group=\"namespace\"} 1\n"}, {figures, "hops_ready{role=\"namenode\"} 0\n"}, {list, "does not come back with entry"},
+				{health, `"stuck":true`}, {health, `"stuck_since":"`}, {health, "is stuck at entry"},
+				{figures, "hops_raft_stuck{group=\"namespace\"} 1\n"}, {figures, "hops_ready{role=\"namenode\"} 0\n"}, {list, "is stuck at entry"},
 			} {
 				if !strings.Contains(want.page, want.text) {
 					t.Errorf("nobody hears %q of %s: %s", want.text, leader, want.page)

@@ -84,7 +84,8 @@ type Status struct {
 	Queued int
 	// Joining: the member started empty and does not vote yet.
 	Joining bool
-	// Stuck: the state machine does not come back with an entry, StuckAt, since StuckSince, and the member carries nothing out. It is told when that has taken HostConfig.SlowApply.
+	// Stuck: the state machine does not come back with an entry, StuckAt, or does not say what it has, which was StuckAt, since StuckSince; the member carries nothing out. It is told when that has taken
+	// HostConfig.SlowApply.
 	Stuck      bool
 	StuckAt    uint64
 	StuckSince time.Time
@@ -106,7 +107,7 @@ func (g *Group) Status() Status {
 		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
 		Joining: g.joining.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
 	}
-	if x := g.stall.Load(); x != nil && g.stuck.Load() {
+	if x := g.hang.Load(); x != nil && g.stuck.Load() {
 		s.Stuck, s.StuckAt, s.StuckSince = true, x.entry, x.since
 	}
 	if why := g.stranger.Load(); why != nil {

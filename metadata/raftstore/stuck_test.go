@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,6 +98,28 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 		m := c.nodes[id].machines["a"]
 		return m.get("x") == "5" && m.get("y") == "2" && !g.stuck.Load()
 	})
+}
+
+// A reader may wait for a disk with the state machine locked. Nobody can look then, so nobody proposes what would show it.
+func TestLeaderWhoseStateMachineAnswersNobodyHandsOver(t *testing.T) {
+	c := newCluster(t, 3)
+	c.configure = func(h *HostConfig) { h.SlowApply = 100 * time.Millisecond }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	m := c.nodes[id].machines["a"]
+	unlock := sync.OnceFunc(m.mu.Unlock)
+	m.mu.Lock()
+	t.Cleanup(unlock) // before the members are stopped
+	c.leader("a", id)
+	eventually(t, "it is stuck", func() bool { return g.Status().Stuck })
+	if st := g.Status(); st.StuckSince.IsZero() || time.Since(st.StuckSince) < g.host.cfg.SlowApply {
+		t.Errorf("it is stuck at %d since %v", st.StuckAt, st.StuckSince)
+	}
+	c.propose("a", set("x", 2), id)
+	unlock()
+	eventually(t, "it goes on where it was", func() bool { return m.get("x") == "2" && !g.Status().Stuck })
 }
 
 // Where an entry takes everybody as long, as a large one does, leadership goes round for nothing.

@@ -69,9 +69,9 @@ func (s *Server) Healthy() error {
 	return nil
 }
 
-// stuckOn says that the namespace does not come back with an entry.
+// stuckOn says that the namespace does not come back with an entry, or does not answer.
 func stuckOn(entry uint64, since time.Time) string {
-	return fmt.Sprintf("its namespace does not come back with entry %d, since %s, for %.0f s: look at the disks of the checkpoint and of small files",
+	return fmt.Sprintf("its namespace is stuck at entry %d, since %s, for %.0f s: look at the disks of the checkpoint and of small files",
 		entry, status.Stamp(since), max(time.Since(since), 0).Seconds())
 }
 
@@ -90,7 +90,7 @@ type health struct {
 	Joining bool              `json:"joining,omitempty"`
 	Lag     uint64            `json:"lag"`
 	Members []namenode.Member `json:"members"`
-	// Stuck: the namespace does not come back with an entry, StuckAt, which waits for a disk, since StuckSince.
+	// Stuck: the namespace does not come back with an entry, StuckAt, or answers nobody behind it, since StuckSince: something waits for a disk.
 	Stuck      bool   `json:"stuck,omitempty"`
 	StuckAt    uint64 `json:"stuck_at,omitempty"`
 	StuckSince string `json:"stuck_since,omitempty"`

@@ -160,8 +160,8 @@ func TestPagesOfANamenodeWhoseDiskIsSilentAnswer(t *testing.T) {
 		return !strings.Contains(body, fresh)
 	})
 	w.says("/livez", 200, "ok\n")
-	w.says("/readyz", 503, "[-]active its namespace does not come back with entry ", ", since 20")
-	w.says("/", 200, "not ready (active): its namespace does not come back with entry ")
+	w.says("/readyz", 503, "[-]active its namespace is stuck at entry ", ", since 20")
+	w.says("/", 200, "not ready (active): its namespace is stuck at entry ")
 	w.says("/metrics", 200, append(known, "hops_ready{role=\"namenode\"} 0\n", "hops_raft_stuck{group=\"namespace\"} 1\n", "hops_figures_late_seconds{role=\"namenode\"} 0\n")...)
 	w.says("/jmx", 200, "FSNamesystemState", "\"FilesTotal\":3")
 	w.says("/api/v1/datanodes", 200, `"uuid":"dn1"`, `"uuid":"lost"`)
@@ -178,7 +178,7 @@ func TestPagesOfANamenodeWhoseDiskIsSilentAnswer(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &h); err != nil {
 		t.Fatal(err, body)
 	}
-	if code != 503 || h.Ready || h.State != "active" || !h.Stuck || h.StuckAt == 0 || !strings.Contains(h.Problem, "does not come back with entry") || h.Live != 1 || h.Dead != 1 {
+	if code != 503 || h.Ready || h.State != "active" || !h.Stuck || h.StuckAt == 0 || !strings.Contains(h.Problem, "is stuck at entry") || h.Live != 1 || h.Dead != 1 {
 		t.Errorf("/health: %d %+v", code, h)
 	}
 	if since := h.StuckSince; since.Before(began.Add(-time.Second)) || since.After(time.Now()) {
@@ -204,7 +204,7 @@ func TestPagesOfANamenodeWhoseDiskIsSilentAnswer(t *testing.T) {
 	defer ha.Close()
 	var st hadoop.GetServiceStatusResponseProto
 	if err := ha.Call(ctx, clientprotocol.HAName, "getServiceStatus", &hadoop.GetServiceStatusRequestProto{}, &st); err != nil ||
-		st.GetReadyToBecomeActive() || !strings.Contains(st.GetNotReadyReason(), "does not come back with entry") {
+		st.GetReadyToBecomeActive() || !strings.Contains(st.GetNotReadyReason(), "is stuck at entry") {
 		t.Errorf("its service status is %v, %v", &st, err)
 	}
 
