@@ -60,11 +60,21 @@ func (s *Server) Healthy() error {
 	if leader == "" {
 		return metadata.Errorf(metadata.ErrRetriable, "%s knows of no leader", s.config.ID)
 	}
+	return s.stuck()
+}
+
+// stuckError is the answer of a namenode to what would wait for its namespace for nobody knows how long.
+type stuckError struct{ error }
+
+func (e stuckError) Unwrap() error { return e.error }
+
+// stuck is nil unless the namespace is known to be stuck.
+func (s *Server) stuck() error {
 	if s.started.Load() == nil {
 		return nil
 	}
 	if g := s.group.Status(); g.Stuck {
-		return metadata.Errorf(metadata.ErrRetriable, "%s: %s", s.config.ID, stuckOn(g.StuckAt, g.StuckSince))
+		return stuckError{metadata.Errorf(metadata.ErrRetriable, "%s: %s", s.config.ID, stuckOn(g.StuckAt, g.StuckSince))}
 	}
 	return nil
 }
@@ -184,8 +194,11 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	members.HandleFunc(reportRoute, s.reportDatanodes)
 	members.HandleFunc(eventsRoute, s.serveEvents)
 	members.HandleFunc(searchRoute, s.serveSearch)
-	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
+	for _, m := range memberRoutes {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
+	}
+	for _, m := range clusterRoutes {
+		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.unlessStuck) })
 	}
 	for _, u := range userRoutes {
 		members.HandleFunc(u.pattern, func(w http.ResponseWriter, r *http.Request) { s.serveUser(w, r, u.command, u.right, u.run) })

@@ -165,6 +165,7 @@ func TestPagesOfANamenodeWhoseDiskIsSilentAnswer(t *testing.T) {
 	w.says("/metrics", 200, append(known, "hops_ready{role=\"namenode\"} 0\n", "hops_raft_stuck{group=\"namespace\"} 1\n", "hops_figures_late_seconds{role=\"namenode\"} 0\n")...)
 	w.says("/jmx", 200, "FSNamesystemState", "\"FilesTotal\":3")
 	w.says("/api/v1/datanodes", 200, `"uuid":"dn1"`, `"uuid":"lost"`)
+	w.says("/api/v1/cluster/machines?user.name="+m.config.Door.Daemon(), 503, "its namespace is stuck at entry ")
 	code, body := w.get("/health")
 	var h struct {
 		status.Health
