@@ -3,6 +3,9 @@ package server
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/status"
 )
 
 // A namenode that carries nothing out is nobody's to ask, and says what to look at.
