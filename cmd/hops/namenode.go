@@ -22,16 +22,22 @@ import (
 
 // namenodeHealth is what a namenode says on /health; err is why it says nothing.
 type namenodeHealth struct {
-	ID       string            `json:"id"`
-	Cluster  string            `json:"cluster"`
-	State    string            `json:"state"`
-	Leader   string            `json:"leader"`
-	SafeMode string            `json:"safe_mode,omitempty"`
-	Joining  bool              `json:"joining"`
-	Lag      uint64            `json:"lag"`
-	Stuck    bool              `json:"stuck"`
-	Stranger string            `json:"stranger,omitempty"`
-	Members  []namenode.Member `json:"members"`
+	ID       string `json:"id"`
+	Cluster  string `json:"cluster"`
+	State    string `json:"state"`
+	Leader   string `json:"leader"`
+	SafeMode string `json:"safe_mode,omitempty"`
+	Joining  bool   `json:"joining"`
+	Lag      uint64 `json:"lag"`
+	Problem  string `json:"problem"`
+	Stuck    bool   `json:"stuck"`
+	// StuckAt is the entry at which it is stuck, and StuckSince since when.
+	StuckAt    uint64 `json:"stuck_at"`
+	StuckSince string `json:"stuck_since"`
+	// Late is what it cannot say of itself.
+	Late     []struct{ What string } `json:"late"`
+	Stranger string                  `json:"stranger,omitempty"`
+	Members  []namenode.Member       `json:"members"`
 
 	http string
 	err  error
@@ -237,7 +243,13 @@ func namenodeRows(file *config.File, all []namenodeHealth, leader *namenodeHealt
 		case h.err != nil && member:
 			r.Remarks = h.err.Error()
 		case h.Stuck:
-			r.Remarks = "does not come back with an entry: look at its disks"
+			what := "an entry"
+			if h.StuckSince != "" {
+				what = fmt.Sprintf("entry %d, since %s", h.StuckAt, h.StuckSince)
+			}
+			r.Remarks = "is stuck at " + what + ": look at its disks"
+		case len(h.Late) > 0 && h.Problem != "":
+			r.Remarks = h.Problem
 		case h.SafeMode != "" && h.State == "active":
 			r.Remarks = h.SafeMode
 		case h.Stranger != "" && !member:

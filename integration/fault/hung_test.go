@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -417,6 +419,44 @@ func TestM12(t *testing.T) {
 	s.settled()
 }
 
+// watched asks a namenode for its pages, which come whatever its disks do, as who watches a cluster asks: some pages again and again. It returns how long one took at most, and what /health said.
+func (s *scene) watched(name string) (longest time.Duration, code int, health string, figures string) {
+	s.t.Helper()
+	address := ""
+	for _, n := range s.k.File().Namenodes {
+		if n.ID == name {
+			address = "http://" + n.HTTP
+		}
+	}
+	get := func(path string) (int, string) {
+		began := time.Now()
+		request, err := http.NewRequestWithContext(timeout(s.t, 20*time.Second), http.MethodGet, address+path, nil)
+		s.must(err)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			s.t.Errorf("%s says nothing at %s: %v", name, path, err)
+			return 0, ""
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			s.t.Errorf("%s says half of %s: %v", name, path, err)
+		}
+		longest = max(longest, time.Since(began))
+		return answer.StatusCode, string(text)
+	}
+	for range 5 {
+		for _, path := range []string{"/livez", "/readyz", "/jmx", "/api/v1/datanodes"} {
+			if code, text := get(path); code != http.StatusOK && path != "/readyz" {
+				s.t.Errorf("%s of %s: %d %s", path, name, code, text)
+			}
+		}
+	}
+	code, health = get("/health")
+	_, figures = get("/metrics")
+	return longest, code, health, figures
+}
+
 // M13: what the leader has beside its log lies on a disk that does not answer, while the log goes on: the bodies of small files, or the checkpoint.
 func TestM13(t *testing.T) {
 	r := begin(t, "M13", "what a namenode has beside its log is on a disk that hangs")
@@ -437,6 +477,7 @@ func TestM13(t *testing.T) {
 	beforeStop(t, all...)
 	s.must(s.fs.Mkdirs(process.Context(t), "/fault/small", 0o755, true))
 	took := map[string]*worst{}
+	var pages worst
 	for i := range 2 * *repeats {
 		s.warm()
 		kind, leader := kinds[i%2], s.k.Leader(s.fs)
@@ -467,11 +508,29 @@ func TestM13(t *testing.T) {
 			t.Errorf("%s leads on, and carries out nothing", leader)
 		}
 		t.Logf("%s of %s: %s leads", kind, leader, now)
+		longest, code, health, figures := s.watched(leader)
+		pages.add(longest)
+		list := s.k.Hops().OK("namenode", "list", "-c", filepath.Join(dir, now+".yaml"))
+		t.Logf("%s of %s: %d %s\n%s", kind, leader, code, health, list)
+		if kind == "smallfiles" {
+			for _, want := range []struct{ page, text string }{
+				{health, `"stuck":true`}, {health, `"stuck_since":"`}, {health, "is stuck at entry"},
+				{figures, "hops_raft_stuck{group=\"namespace\"} 1\n"}, {figures, "hops_ready{role=\"namenode\"} 0\n"}, {list, "is stuck at entry"},
+			} {
+				if !strings.Contains(want.page, want.text) {
+					t.Errorf("nobody hears %q of %s: %s", want.text, leader, want.page)
+				}
+			}
+			if code != http.StatusServiceUnavailable {
+				t.Errorf("/health of %s: %d", leader, code)
+			}
+		}
 		hung.goOn()
 		s.k.AwaitMember(s.fs, s.address(leader))
 	}
 	for _, kind := range kinds {
 		s.note("96 MB of small files while the leader's %s hangs: %s", kind, took[kind])
 	}
+	s.note("longest wait for a page of the one that hangs: %s", pages)
 	s.settled()
 }

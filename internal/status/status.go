@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/gohops/hops/internal/jmx"
+	"github.com/gohops/hops/internal/latest"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -53,8 +55,8 @@ type Sample interface {
 	Counter(name, help string, value float64, labels ...string)
 }
 
-// Config describes the pages of one server. Both functions are called at requests and must not wait: Report one call at a time,
-// and ten times a second at most; Figures at every scrape, a few at the same time.
+// Config describes the pages of one server. The functions are called at requests, each of them one call at a time, and Report ten times a second at most. They had
+// better not wait: what has not come after Patience the pages do without, as described there.
 type Config struct {
 	// Role is what the server is, for example "namenode".
 	Role string
@@ -67,7 +69,7 @@ type Config struct {
 	Report  func() Report
 	// Figures may be nil.
 	Figures func(Sample)
-	// Beans are what tools that watch Hadoop find at /jmx, beside those of the process; nil: no more. It is called at every request.
+	// Beans are what tools that watch Hadoop find at /jmx, beside those of the process; nil: no more.
 	Beans func() []jmx.Bean
 }
 
@@ -76,35 +78,54 @@ type Pages struct {
 	config  Config
 	started time.Time
 	mux     *http.ServeMux
-	// pause lies between the beginnings of two reports. Anybody may ask at any rate, and making one walks what the server has
-	// under its locks.
-	pause time.Duration
 
-	turn   chan struct{} // held by whoever uses the next two: a lock that a test's clock goes on over
-	latest Report
-	begun  time.Time // when latest was begun
+	// Whoever watches a server has to hear that it hangs, and must not pile up what hangs: so each of these is waited for by one goroutine, and by who asks for Patience.
+	reports latest.Value[Report]
+	figures latest.Value[[]prometheus.Metric]
+	beans   latest.Value[[]jmx.Bean]
 }
+
+// Patience is how long a page waits for what the server says. After that it has what the server said last, and once it has waited for Hangs the server is not ready:
+// something that it needs to say how it is, such as a lock, is held by what does not come to an end, such as a read of a silent disk.
+const (
+	Patience = 2 * time.Second
+	Hangs    = 5 * time.Second
+)
+
+// pause lies between the beginnings of two reports. Anybody may ask at any rate, and making one walks what the server has
+// under its locks.
+const pause = 100 * time.Millisecond
 
 // report is how the server is. What happened before the call is in it: an operator who asks after a change sees the change.
 // So who asks too soon waits for the next report, together with all the others who do.
 func (p *Pages) report() Report {
-	asked := time.Now()
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
-	if !p.begun.After(asked) {
-		time.Sleep(time.Until(p.begun.Add(p.pause)))
-		p.begun = time.Now()
-		p.latest = p.config.Report()
+	a := p.reports.Ask(Patience, p.config.Report)
+	r := a.Value
+	if a.Late.IsZero() {
+		return r
 	}
-	return p.latest
+	what := fmt.Sprintf("it has not said how it is since %s, for %.0f s: something that it waits for does not come, a disk for example", Stamp(a.Late), a.Since().Seconds())
+	switch {
+	case !a.Known():
+		r.State, r.Problem = "unknown", what
+	case a.Since() < Hangs:
+		r.Warnings = append(slices.Clone(r.Warnings), what)
+	default:
+		r.Problem = what + "; all else is as of " + Stamp(a.At)
+	}
+	return r
 }
+
+// Stamp is a point of time as pages have it, in UTC.
+func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05Z") }
 
 // New makes the pages of a server.
 func New(c Config) *Pages {
 	if c.Page == "" {
 		c.Page = "/"
 	}
-	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux(), pause: 100 * time.Millisecond, turn: make(chan struct{}, 1)}
+	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux()}
+	p.reports.Pause = pause
 	for _, r := range p.routes() {
 		p.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			h := w.Header()
@@ -237,7 +258,7 @@ func (p *Pages) jmx() http.HandlerFunc {
 	beans := jmx.Handler(func() []jmx.Bean {
 		out := jmx.Process(Version)
 		if p.config.Beans != nil {
-			out = append(p.config.Beans(), out...)
+			out = append(slices.Clone(p.beans.Ask(Patience, p.config.Beans).Value), out...)
 		}
 		return out
 	})
@@ -256,38 +277,50 @@ func (p *Pages) jmx() http.HandlerFunc {
 
 func (p *Pages) metrics() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{p})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{p})
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes, Timeout: 10 * time.Second})
 }
 
-// figures collects what the server says at each scrape; nothing is declared before.
-type figures struct{ *Pages }
+// collector collects what the server says at each scrape; nothing is declared before.
+type collector struct{ *Pages }
 
 // Describe implements prometheus.Collector: without descriptions a collector is an unchecked one.
-func (figures) Describe(chan<- *prometheus.Desc) {}
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
-func (f figures) Collect(to chan<- prometheus.Metric) {
-	s := sample{to}
-	r := f.report()
-	s.Gauge("hops_build_info", "The program's version; always 1.", 1, "version", Version, "role", f.config.Role)
-	s.Gauge("hops_ready", "1 while the server is ready, as /readyz says.", Bool(r.Problem == ""), "role", f.config.Role)
-	if f.config.Figures != nil {
-		f.config.Figures(s)
+// Collect implements prometheus.Collector. Figures that do not come are those that came last.
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	var r Report
+	var of latest.Answer[[]prometheus.Metric]
+	latest.Together(func() { r = c.report() }, func() {
+		if c.config.Figures != nil {
+			of = c.figures.Ask(Patience, func() []prometheus.Metric {
+				var s sample
+				c.config.Figures(&s)
+				return s.all
+			})
+		}
+	})
+	s := sample{all: slices.Clone(of.Value)}
+	s.Gauge("hops_build_info", "The program's version; always 1.", 1, "version", Version, "role", c.config.Role)
+	s.Gauge("hops_ready", "1 while the server is ready, as /readyz says.", Bool(r.Problem == ""), "role", c.config.Role)
+	s.Gauge("hops_figures_late_seconds", "For how long the server has not said the other figures of hops, which are old then; 0: they are of now.", of.Since().Seconds(), "role", c.config.Role)
+	for _, m := range s.all {
+		to <- m
 	}
 }
 
-type sample struct{ to chan<- prometheus.Metric }
+// sample is a Sample that keeps what it gets.
+type sample struct{ all []prometheus.Metric }
 
-func (s sample) Gauge(name, help string, value float64, labels ...string) {
+func (s *sample) Gauge(name, help string, value float64, labels ...string) {
 	s.send(prometheus.GaugeValue, name, help, value, labels)
 }
 
-func (s sample) Counter(name, help string, value float64, labels ...string) {
+func (s *sample) Counter(name, help string, value float64, labels ...string) {
 	s.send(prometheus.CounterValue, name, help, value, labels)
 }
 
-func (s sample) send(kind prometheus.ValueType, name, help string, value float64, labels []string) {
+func (s *sample) send(kind prometheus.ValueType, name, help string, value float64, labels []string) {
 	var names, values []string
 	for i := 0; i+1 < len(labels); i += 2 {
 		names, values = append(names, labels[i]), append(values, strings.ToValidUTF8(labels[i+1], "\ufffd"))
@@ -297,7 +330,7 @@ func (s sample) send(kind prometheus.ValueType, name, help string, value float64
 	if err != nil {
 		m = prometheus.NewInvalidMetric(desc, err)
 	}
-	s.to <- m
+	s.all = append(s.all, m)
 }
 
 // Bool is 1 or 0, as Prometheus has truth.

@@ -8,11 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/gohops/hops/internal/jmx"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -28,7 +31,7 @@ func server(t *testing.T, report *Report) (*Pages, *httptest.Server) {
 			s.Counter("hops_namenode_elections_total", "Elections that this namenode stood for.", 1)
 		},
 	})
-	p.pause = 0
+	p.reports.Pause = 0
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return p, s
@@ -166,5 +169,92 @@ func TestManyWhoAskCostOneReport(t *testing.T) {
 		if made != 2 {
 			t.Errorf("%d reports were made, want one for who was first and one for all who asked at the same time", made)
 		}
+	})
+}
+
+// TestPagesOfAServerThatHangsAnswer: what a server says may be behind a lock that is held by who waits for a silent disk. Whoever watches it hears of that in time,
+// however often they ask, and what they ask for does not pile up.
+func TestPagesOfAServerThatHangsAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var gate atomic.Pointer[chan struct{}]
+		var waiting atomic.Int64
+		wait := func() {
+			if g := gate.Load(); g != nil {
+				waiting.Add(1)
+				<-*g
+				waiting.Add(-1)
+			}
+		}
+		p := New(Config{
+			Role: "namenode", Report: func() Report { wait(); return Report{State: "active"} },
+			Figures: func(s Sample) { wait(); s.Gauge("hops_namenode_files", "Files of the namespace.", 3) },
+			Beans:   func() []jmx.Bean { wait(); return []jmx.Bean{{Name: "Hadoop:service=NameNode,name=NameNodeInfo"}} },
+		})
+		ask := func(path string) (int, string) {
+			t.Helper()
+			began := time.Now()
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if took := time.Since(began); took > Patience {
+				t.Errorf("%s takes %v", path, took)
+			}
+			return w.Code, w.Body.String()
+		}
+		check := func(path string, code int, want ...string) {
+			t.Helper()
+			got, body := ask(path)
+			for _, text := range want {
+				if !strings.Contains(body, text) {
+					t.Errorf("%s says no %q: %s", path, text, body)
+				}
+			}
+			if got != code {
+				t.Errorf("%s: %d, want %d", path, got, code)
+			}
+		}
+		late := func(at string) string { return `hops_figures_late_seconds{role="namenode"} ` + at + "\n" }
+
+		g := make(chan struct{})
+		gate.Store(&g)
+		check("/health", 503, `"state":"unknown"`, "has not said how it is since")
+		check("/metrics", 200, late("2"), "hops_ready{role=\"namenode\"} 0\n", "go_goroutines")
+		check("/jmx", 200, "java.lang:type=Runtime")
+		gate.Store(nil)
+		close(g)
+		time.Sleep(time.Second)
+		check("/health", 200, `"state":"active"`, `"ready":true`)
+		check("/metrics", 200, late("0"), "hops_namenode_files 3\n", "hops_ready{role=\"namenode\"} 1\n")
+		check("/jmx", 200, "NameNodeInfo")
+
+		g = make(chan struct{})
+		time.Sleep(time.Minute)
+		gate.Store(&g)
+		since := Stamp(time.Now())
+		var all sync.WaitGroup
+		for range 50 {
+			for _, path := range []string{"/", "/livez", "/readyz", "/health", "/metrics", "/jmx"} {
+				all.Go(func() { ask(path) })
+			}
+		}
+		time.Sleep(Patience)
+		all.Wait()
+		check("/readyz", 200, "[!]it has not said how it is since "+since)
+		check("/metrics", 200, late("2"), "hops_namenode_files 3\n", "hops_ready{role=\"namenode\"} 1\n")
+		time.Sleep(Hangs)
+		check("/livez", 200, "ok\n")
+		check("/readyz", 503, "[-]active it has not said how it is since "+since)
+		check("/health", 503, `"state":"active"`, `"problem":"it has not said how it is since `+since)
+		check("/", 200, "not ready (active): it has not said how it is since "+since)
+		check("/metrics", 200, late("7"), "hops_namenode_files 3\n", "hops_ready{role=\"namenode\"} 0\n")
+		check("/jmx", 200, "NameNodeInfo", "java.lang:type=Runtime")
+		if n := waiting.Load(); n != 3 {
+			t.Errorf("%d wait for what does not come, want one for each of three kinds", n)
+		}
+		gate.Store(nil)
+		close(g)
+		time.Sleep(time.Second)
+		check("/health", 200, `"state":"active"`, `"ready":true`)
+		check("/metrics", 200, late("0"))
 	})
 }

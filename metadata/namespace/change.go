@@ -238,8 +238,7 @@ func (ns *Namespace) settle() {
 	ns.dirty.letDeadGo(changed)
 	ns.settleLeases()
 	ns.settleRetries()
-	ns.safeMode.Store(ns.meta.safeMode)
-	ns.publishForgotten()
+	ns.publishMeta()
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m

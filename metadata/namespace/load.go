@@ -32,6 +32,7 @@ func (ns *Namespace) load() error {
 		}
 		ns.openView(0, ids{}, layout{})
 		ns.format()
+		ns.publishMeta()
 		return nil
 	}
 	if err != nil {
@@ -42,8 +43,7 @@ func (ns *Namespace) load() error {
 		return err
 	}
 	ns.applied, ns.meta = marker.Index, metaOf(marker)
-	ns.safeMode.Store(ns.meta.safeMode)
-	ns.publishForgotten()
+	ns.publishMeta()
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
 	ns.openView(marker.Index, ns.meta.ids, layoutOf(marker))
 	ns.apart, ns.decided = marker.DirectoriesApart, true

@@ -99,10 +99,11 @@ type Namespace struct {
 	gaps      atomic.Int64 // bodies that versions came without
 	flightsMu sync.Mutex   // guards flights; no other lock is taken below it
 	flights   map[string]*flight
-	// safeMode is meta's, for those who ask all the time.
-	safeMode atomic.Bool
-	// forgotten is meta's as well.
-	forgotten atomic.Pointer[[]string]
+	// safeMode, registerVersion, newestBlockKey and forgotten are meta's as of the last entry, for those who ask all the time, and have to go on while mu is held by who waits for a disk.
+	safeMode        atomic.Bool
+	registerVersion atomic.Uint64
+	newestBlockKey  atomic.Int32
+	forgotten       atomic.Pointer[[]string]
 
 	mu sync.RWMutex // guards what follows
 
@@ -451,11 +452,19 @@ func (ns *Namespace) BlockKeys() (keys []metadata.BlockKey, rolled LogTime) {
 	return keys, ns.meta.rolled
 }
 
-// NewestBlockKey is the id of the last key, 0 if there is none.
-func (ns *Namespace) NewestBlockKey() int32 {
-	ns.mu.RLock()
-	defer ns.mu.RUnlock()
-	return newestKey(ns.meta.keys)
+// NewestBlockKey is the id of the last key, 0 if there is none. It takes no lock.
+func (ns *Namespace) NewestBlockKey() int32 { return ns.newestBlockKey.Load() }
+
+// publishMeta publishes what is told of meta without the lock. mu is held alone, or this is the start.
+func (ns *Namespace) publishMeta() {
+	ns.safeMode.Store(ns.meta.safeMode)
+	if v := ns.meta.itemVersion; v != ns.registerVersion.Load() { // stores cost more, and this is for each entry
+		ns.registerVersion.Store(v)
+	}
+	if k := newestKey(ns.meta.keys); k != ns.newestBlockKey.Load() {
+		ns.newestBlockKey.Store(k)
+	}
+	ns.publishForgotten()
 }
 
 // Counts are sizes of the namespace.

@@ -138,12 +138,8 @@ func (ns *Namespace) Item(name string) (value []byte, version uint64) {
 	return nil, 0
 }
 
-// RegisterVersion grows with every change of the register.
-func (ns *Namespace) RegisterVersion() uint64 {
-	ns.mu.RLock()
-	defer ns.mu.RUnlock()
-	return ns.meta.itemVersion
-}
+// RegisterVersion grows with every change of the register. It takes no lock: who reads items behind it finds those of this version, or of a later one.
+func (ns *Namespace) RegisterVersion() uint64 { return ns.registerVersion.Load() }
 
 // Items are the names of the register that begin with a prefix, in their order, with their values as of one moment. Nobody may
 // change the values.

@@ -11,7 +11,12 @@ func (s *Status) Figures(to status.Sample) {
 	group := func(labels ...string) []string { return append([]string{"group", s.Name}, labels...) }
 	to.Gauge("hops_raft_leader", "1 while this member leads the group.", status.Bool(s.Leader), group()...)
 	to.Gauge("hops_raft_joining", "1 while this member started empty and has no vote yet.", status.Bool(s.Joining), group()...)
-	to.Gauge("hops_raft_stuck", "1 while the state machine of this member does not come back with an entry.", status.Bool(s.Stuck), group()...)
+	to.Gauge("hops_raft_stuck", "1 while the state machine of this member does not come back with an entry, or answers nobody.", status.Bool(s.Stuck), group()...)
+	took := 0.0
+	if s.Stuck {
+		took = max(time.Since(s.StuckSince), 0).Seconds()
+	}
+	to.Gauge("hops_raft_stuck_seconds", "For how long the state machine of this member has been stuck; 0: it is not.", took, group()...)
 	to.Gauge("hops_raft_failed", "1 when the group has stopped in this process.", status.Bool(s.Failure != nil), group()...)
 	to.Gauge("hops_raft_term", "Term of the last election that this member knows of.", float64(s.Term), group()...)
 	for _, i := range []struct {

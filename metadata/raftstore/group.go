@@ -186,6 +186,8 @@ type Group struct {
 	copyNow chan struct{}  // capacity 1: a copy may be due
 	slow    chan slowWrite // capacity 1: a write of the log takes too long
 	stuck   atomic.Bool    // the state machine does not come back with an entry
+	// hang is where it was so last: where it is while stuck is set.
+	hang atomic.Pointer[hang]
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
 	dying     chan struct{}
 	dyingOnce sync.Once

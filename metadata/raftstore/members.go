@@ -84,8 +84,11 @@ type Status struct {
 	Queued int
 	// Joining: the member started empty and does not vote yet.
 	Joining bool
-	// Stuck: the state machine does not come back with an entry, and the member carries nothing out.
-	Stuck bool
+	// Stuck: the state machine does not come back with an entry, StuckAt, or does not say what it has, which was StuckAt, since StuckSince; the member carries nothing out. It is told when that has taken
+	// HostConfig.SlowApply.
+	Stuck      bool
+	StuckAt    uint64
+	StuckSince time.Time
 	// Committed is the last entry that a leader has said is committed: how far Applied lags behind.
 	Committed uint64
 	// FreeBytes and ReserveBytes are of the disk; below the reserve nothing is proposed. The reserve is what was configured,
@@ -102,7 +105,10 @@ func (g *Group) Status() Status {
 	s := Status{
 		Leadership: g.Leadership(), Name: g.name,
 		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
-		Joining: g.joining.Load(), Stuck: g.stuck.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
+		Joining: g.joining.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
+	}
+	if x := g.hang.Load(); x != nil && g.stuck.Load() {
+		s.Stuck, s.StuckAt, s.StuckSince = true, x.entry, x.since
 	}
 	if why := g.stranger.Load(); why != nil {
 		s.Stranger = *why

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/gohops/hops/internal/latest"
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
@@ -18,19 +19,35 @@ import (
 // stuckSays is how often a member whose state machine is stuck says so, or a leader that it hands over.
 const stuckSays = 10 * time.Second
 
+// hang is an entry at which the state machine is stuck, and since when.
+type hang struct {
+	entry uint64
+	since time.Time
+}
+
 // slowApply is the default of HostConfig.SlowApply where there is none of WriteDeadline.
 const slowApply = 5 * time.Second
 
-// watchMachine looks for entries that the state machine does not come back with. Time counts while this process runs.
+// watchMachine looks for entries that the state machine does not come back with, and asks it what it has: where somebody who reads holds up all others, there may be no entry
+// that shows it, because nobody comes to propose one. Time counts while this process runs.
 func (g *Group) watchMachine() {
 	limit := g.host.cfg.SlowApply
 	tick := max(limit/10, time.Millisecond)
 	waited := journal.Patience{Tick: tick}
+	var has latest.Value[uint64]
 	var entry uint64
-	var said, gaveUp time.Time
+	var asked, said, gaveUp time.Time // asked: what it does not answer; zero: it does
 	g.every(tick, func() (goOn bool) {
-		if at := g.fsm.applying.Load(); at != entry || at == 0 {
-			if entry = at; g.stuck.Swap(false) {
+		at, silent := g.fsm.applying.Load(), time.Time{}
+		if a := has.Ask(tick/2, g.fsm.machine.AppliedIndex); a.Since() >= tick {
+			silent = a.Late
+		}
+		same := at != 0 && at == entry || !silent.IsZero() && silent.Equal(asked)
+		if asked = silent; !same {
+			if entry = at; entry == 0 && !silent.IsZero() {
+				entry = g.fsm.applied.Load()
+			}
+			if g.stuck.Swap(false) {
 				g.log.Info("the state machine goes on")
 				gaveUp = time.Time{}
 			}
@@ -42,7 +59,10 @@ func (g *Group) watchMachine() {
 		if took < limit {
 			return true
 		}
-		g.stuck.Store(true)
+		if !g.stuck.Load() {
+			g.hang.Store(&hang{entry, time.Now().Add(-took)})
+			g.stuck.Store(true)
+		}
 		g.abandonEnded()
 		if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 {
 			g.sayStuck(&said, slog.LevelWarn, "the state machine does not come back with an entry: is the disk of its checkpoint, or of its files, silent?", entry, took)

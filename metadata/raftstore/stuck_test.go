@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 	c.configure = func(h *HostConfig) { h.SlowApply = 100 * time.Millisecond }
 	c.start("a")
 	c.propose("a", set("x", 1))
+	began := time.Now()
 	var g *Group
 	var goOn func()
 	lost := make(chan error, 1)
@@ -83,6 +85,12 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 	if !g.Status().Stuck || now.Status().Stuck {
 		t.Errorf("stuck is %v, and of who leads %v", g.Status().Stuck, now.Status().Stuck)
 	}
+	if st := g.Status(); st.StuckAt != g.fsm.applying.Load() || st.StuckSince.Before(began) || time.Since(st.StuckSince) < g.host.cfg.SlowApply {
+		t.Errorf("it is said to be stuck at %d since %v; it is at %d, and was not at %v", st.StuckAt, st.StuckSince, g.fsm.applying.Load(), began)
+	}
+	if st := now.Status(); st.StuckAt != 0 || !st.StuckSince.IsZero() {
+		t.Errorf("who leads is said to be stuck at %d since %v", st.StuckAt, st.StuckSince)
+	}
 	eventually(t, "it does not stand while another one leads", g.holdsBack)
 	c.propose("a", set("x", 5), id)
 	goOn()
@@ -90,6 +98,28 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 		m := c.nodes[id].machines["a"]
 		return m.get("x") == "5" && m.get("y") == "2" && !g.stuck.Load()
 	})
+}
+
+// A reader may wait for a disk with the state machine locked. Nobody can look then, so nobody proposes what would show it.
+func TestLeaderWhoseStateMachineAnswersNobodyHandsOver(t *testing.T) {
+	c := newCluster(t, 3)
+	c.configure = func(h *HostConfig) { h.SlowApply = 100 * time.Millisecond }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	m := c.nodes[id].machines["a"]
+	unlock := sync.OnceFunc(m.mu.Unlock)
+	m.mu.Lock()
+	t.Cleanup(unlock) // before the members are stopped
+	c.leader("a", id)
+	eventually(t, "it is stuck", func() bool { return g.Status().Stuck })
+	if st := g.Status(); st.StuckSince.IsZero() || time.Since(st.StuckSince) < g.host.cfg.SlowApply {
+		t.Errorf("it is stuck at %d since %v", st.StuckAt, st.StuckSince)
+	}
+	c.propose("a", set("x", 2), id)
+	unlock()
+	eventually(t, "it goes on where it was", func() bool { return m.get("x") == "2" && !g.Status().Stuck })
 }
 
 // Where an entry takes everybody as long, as a large one does, leadership goes round for nothing.

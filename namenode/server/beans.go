@@ -17,7 +17,8 @@ import (
 // beans are what tools that watch HDFS read at /jmx, with the names and types of Hadoop 3.4.3. What there is nothing of here is left
 // out, and so is what names users or files, which anybody may read here.
 func (s *Server) beans() []jmx.Bean {
-	counts, st, nodes := s.ns.Counts(), s.Statistics(), s.Datanodes()
+	x, st := s.look(), s.Statistics()
+	counts, nodes := &x.state.Value.counts, x.nodes
 	state, fsState, safe := "standby", "Operational", s.SafeMode()
 	if s.Active() {
 		state = "active"
@@ -26,7 +27,6 @@ func (s *Server) beans() []jmx.Bean {
 		fsState = "safeMode"
 	}
 	d := surveyDatanodes(nodes)
-	tiersWaiting, _ := s.tiersWanted()
 	host, _ := os.Hostname() // without one the tag is empty
 	group := s.group.Status()
 	load := jmx.Pairs(
@@ -58,7 +58,7 @@ func (s *Server) beans() []jmx.Bean {
 			load,
 			jmx.Pairs("CapacityTotalGB", gigabytes(st.Capacity), "CapacityUsedGB", gigabytes(st.Used), "CapacityRemainingGB", gigabytes(st.Remaining), "CorruptBlocks", st.Corrupt,
 				"NumFilesUnderConstruction", counts.OpenFiles, "NumActiveClients", counts.Leases, "StaleDataNodes", d.stale,
-				"SnapshottableDirectories", int(counts.Snapshottable), "Snapshots", int(counts.Snapshots), "PendingSPSPaths", len(tiersWaiting)),
+				"SnapshottableDirectories", int(counts.Snapshottable), "Snapshots", int(counts.Snapshots), "PendingSPSPaths", x.state.Value.tiers),
 		)},
 		{Name: "Hadoop:service=NameNode,name=ReplicatedBlocksState", Type: fsNamesystem, Attributes: jmx.Pairs(
 			"LowRedundancyReplicatedBlocks", st.UnderReplicated-st.Groups.UnderReplicated, "CorruptReplicatedBlocks", st.Corrupt-st.Groups.Corrupt,
@@ -67,7 +67,7 @@ func (s *Server) beans() []jmx.Bean {
 		)},
 		{Name: "Hadoop:service=NameNode,name=ECBlockGroupsState", Type: fsNamesystem, Attributes: jmx.Pairs(
 			"LowRedundancyECBlockGroups", st.Groups.UnderReplicated, "CorruptECBlockGroups", st.Groups.Corrupt, "MissingECBlockGroups", st.Groups.Missing,
-			"TotalECBlockGroups", st.Groups.All, "EnabledEcPolicies", s.enabledNames(),
+			"TotalECBlockGroups", st.Groups.All, "EnabledEcPolicies", x.state.Value.policies,
 		)},
 	}
 	return append(out, s.ipc.Bean("NameNode", "ClientNamenodeProtocol", s.config.IPC.Addr()))

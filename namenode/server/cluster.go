@@ -11,6 +11,7 @@ import (
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode"
@@ -45,22 +46,43 @@ func (s *Server) Statistics() namenode.Statistics {
 	return s.soft.m.Statistics()
 }
 
-// Datanodes implements namenode.Cluster.
+// Datanodes implements namenode.Cluster. Of those that were never heard of it is what was known last if the namespace cannot be asked.
 func (s *Server) Datanodes() []namenode.NodeReport {
-	s.soft.mu.Lock()
-	nodes := s.soft.m.Nodes()
-	s.soft.mu.Unlock()
-	return append(nodes, s.unseen(nodes)...)
+	nodes, _ := s.lookAtDatanodes()
+	return nodes
 }
 
-// Healthy implements namenode.Cluster: a member that knows no leader can serve nobody.
+// Healthy implements namenode.Cluster: a member that knows no leader, or carries nothing out, can serve nobody.
 func (s *Server) Healthy() error {
 	s.reignMu.Lock()
-	defer s.reignMu.Unlock()
-	if s.latest.LeaderID == "" {
+	leader := s.latest.LeaderID
+	s.reignMu.Unlock()
+	if leader == "" {
 		return metadata.Errorf(metadata.ErrRetriable, "%s knows of no leader", s.config.ID)
 	}
+	return s.stuck()
+}
+
+// stuckError is the answer of a namenode to what would wait for its namespace for nobody knows how long.
+type stuckError struct{ error }
+
+func (e stuckError) Unwrap() error { return e.error }
+
+// stuck is nil unless the namespace is known to be stuck.
+func (s *Server) stuck() error {
+	if s.started.Load() == nil {
+		return nil
+	}
+	if g := s.group.Status(); g.Stuck {
+		return stuckError{metadata.Errorf(metadata.ErrRetriable, "%s: %s", s.config.ID, stuckOn(g.StuckAt, g.StuckSince))}
+	}
 	return nil
+}
+
+// stuckOn says that the namespace does not come back with an entry, or does not answer.
+func stuckOn(entry uint64, since time.Time) string {
+	return fmt.Sprintf("its namespace is stuck at entry %d, since %s, for %.0f s: look at the disks of the checkpoint and of small files",
+		entry, status.Stamp(since), max(time.Since(since), 0).Seconds())
 }
 
 // health is what the health page says.
@@ -78,8 +100,12 @@ type health struct {
 	Joining bool              `json:"joining,omitempty"`
 	Lag     uint64            `json:"lag"`
 	Members []namenode.Member `json:"members"`
-	// Stuck: the namespace does not come back with an entry, which waits for a disk. The page may wait with it.
-	Stuck bool `json:"stuck,omitempty"`
+	// Stuck: the namespace does not come back with an entry, StuckAt, or answers nobody behind it, since StuckSince: something waits for a disk.
+	Stuck      bool   `json:"stuck,omitempty"`
+	StuckAt    uint64 `json:"stuck_at,omitempty"`
+	StuckSince string `json:"stuck_since,omitempty"`
+	// Late is what could not be asked for now, so that what is said of it is old, or absent.
+	Late []overdue `json:"late,omitempty"`
 	// Stranger says that this namenode is none of the group's members.
 	Stranger string `json:"stranger,omitempty"`
 	Index    uint64 `json:"index"`
@@ -98,23 +124,31 @@ type health struct {
 	Missing int64 `json:"missing"`
 	// Search is how the search index is, if there is one.
 	Search *namenode.SearchStatus `json:"search,omitempty"`
+
+	stuckSince time.Time
 }
 
 func (s *Server) health() health {
 	s.reignMu.Lock()
 	l := s.latest
 	s.reignMu.Unlock()
-	counts, st := s.ns.Counts(), s.Statistics()
+	x, st := s.look(), s.Statistics()
+	counts := &x.state.Value.counts
 	h := health{
 		ID: s.config.ID, Cluster: s.ClusterID(), State: "standby", Leader: l.LeaderID, Term: l.Term, SafeMode: s.SafeMode(),
-		Index: s.ns.AppliedIndex(), Files: counts.Files, Blocks: counts.Blocks, Under: st.UnderReplicated, Missing: st.Missing,
-		Search: s.search.status(),
+		Index: x.state.Value.index, Files: counts.Files, Blocks: counts.Blocks, Under: st.UnderReplicated, Missing: st.Missing,
+		Search: x.search.Value, Late: x.late(),
 	}
 	if s.Active() {
 		h.State = "active"
 	}
 	group := s.group.Status()
-	h.Stuck = group.Stuck
+	if !x.state.Late.IsZero() {
+		h.Index = group.Applied
+	}
+	if group.Stuck {
+		h.Stuck, h.StuckAt, h.StuckSince, h.stuckSince = true, group.StuckAt, status.Stamp(group.StuckSince), group.StuckSince
+	}
 	h.Joining, h.Stranger, h.FreeBytes, h.ReserveBytes = group.Joining, group.Stranger, group.FreeBytes, max(group.ReserveBytes, 0)
 	if h.Joining {
 		h.State = "joining"
@@ -136,7 +170,7 @@ func (s *Server) health() health {
 			h.LeaderIPC, h.LeaderHTTP = p.IPC, p.HTTP
 		}
 	}
-	for _, n := range s.Datanodes() {
+	for _, n := range x.nodes {
 		switch n.Node.Admin {
 		case namenode.DecommissionInProgress, namenode.EnteringMaintenance:
 			h.Leaving++
@@ -160,8 +194,11 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	members.HandleFunc(reportRoute, s.reportDatanodes)
 	members.HandleFunc(eventsRoute, s.serveEvents)
 	members.HandleFunc(searchRoute, s.serveSearch)
-	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
+	for _, m := range memberRoutes {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
+	}
+	for _, m := range clusterRoutes {
+		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.unlessStuck) })
 	}
 	for _, u := range userRoutes {
 		members.HandleFunc(u.pattern, func(w http.ResponseWriter, r *http.Request) { s.serveUser(w, r, u.command, u.right, u.run) })

@@ -43,6 +43,8 @@ type cluster struct {
 	reserve     int64
 	// disk is what the members take for the free and all bytes of their disks; nil: the kernel is asked.
 	disk func(dir string) (free, total int64, err error)
+	// slowApply is how long the namespace may take for an entry; 0: so long that no busy machine takes it.
+	slowApply time.Duration
 }
 
 type member struct {
@@ -151,7 +153,7 @@ func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstor
 	host, err := raftstore.NewHost(raftstore.HostConfig{
 		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.Namenode, Reserve: c.reserve, DiskSpace: c.disk, Logger: log,
 		// A disk that many share hangs for seconds: no leader gives up for that, and nobody fails.
-		WriteDeadline: 2 * limit, SlowWrite: limit,
+		WriteDeadline: 2 * limit, SlowWrite: limit, SlowApply: c.slowApply,
 		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
 	})
 	if err != nil {

@@ -112,8 +112,16 @@ func (s *Server) noteKnown() {
 	s.proposeItems(changes, func(bool, error) { k.asking.Store(false) }) // what was not done is seen the next time
 }
 
-// unseen are the datanodes that this namenode has not heard of since it started, which is as long ago as a death takes.
-func (s *Server) unseen(seen []namenode.NodeReport) (out []namenode.NodeReport) {
+// seen are the datanodes that this namenode has heard of since it started.
+func (s *Server) seen() []namenode.NodeReport {
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	return s.soft.m.Nodes()
+}
+
+// missing are the datanodes that it has not heard of, which it knows by the register, once it has run for as long as a death takes. Those whose machine is no member
+// any more are among them.
+func (s *Server) missing(seen []namenode.NodeReport) (ids []string) {
 	nodes, began := s.known.nodes.Load(), s.started.Load()
 	if nodes == nil || began == nil || time.Since(*began) < s.config.DeadAfter {
 		return nil
@@ -122,9 +130,21 @@ func (s *Server) unseen(seen []namenode.NodeReport) (out []namenode.NodeReport) 
 	for _, r := range seen {
 		here[string(r.Node.ID)] = true
 	}
-	given := s.ns.Forgotten()
-	for id, k := range *nodes {
-		if here[id] || slices.Contains(given, id) {
+	given := s.ns.Forgotten() // which takes no lock
+	for id := range *nodes {
+		if !here[id] && !slices.Contains(given, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// unseen describes missing datanodes, but for those whose machine is no member any more. It waits for the lock of the namespace.
+func (s *Server) unseen(missing []string) (out []namenode.NodeReport) {
+	nodes, began := s.known.nodes.Load(), s.started.Load()
+	for _, id := range missing {
+		k, known := (*nodes)[id]
+		if !known {
 			continue
 		}
 		n := &namenode.Node{

@@ -43,7 +43,7 @@ func (s *Server) allHere() bool {
 	if !complete {
 		return false
 	}
-	for _, n := range s.unseen(reports) {
+	for _, n := range s.unseen(s.missing(reports)) {
 		if n.Node.Admin != namenode.Decommissioned {
 			return false
 		}

@@ -41,6 +41,14 @@ func silent(run func(*Server, context.Context, *http.Request) error) func(*Serve
 	return func(s *Server, ctx context.Context, r *http.Request) (any, error) { return struct{}{}, run(s, ctx, r) }
 }
 
+// unlessStuck is the operation, of one that reads the namespace.
+func (o operation) unlessStuck(s *Server, ctx context.Context, r *http.Request) (any, error) {
+	if err := s.stuck(); err != nil {
+		return nil, err
+	}
+	return o.run(s, ctx, r)
+}
+
 // administer serves an operation.
 func (s *Server) administer(w http.ResponseWriter, r *http.Request, command string, run func(*Server, context.Context, *http.Request) (any, error)) {
 	var answer any
@@ -72,6 +80,9 @@ func (s *Server) administer(w http.ResponseWriter, r *http.Request, command stri
 
 // memberStatus is the HTTP status of an error.
 func memberStatus(err error) int {
+	if _, stuck := errors.AsType[stuckError](err); stuck {
+		return http.StatusServiceUnavailable
+	}
 	switch {
 	case errors.Is(err, metadata.ErrUnauthorized):
 		return http.StatusUnauthorized

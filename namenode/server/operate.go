@@ -133,15 +133,28 @@ func (s *Server) SetBalancerBandwidth(n int64, done func(error)) {
 	})
 }
 
-// balancerBandwidth is how many bytes a second a datanode sends at most for the balancer.
+// balancing is the bandwidth of the balancer as of a version of the register. It does not change.
+type balancing struct {
+	version uint64
+	rate    int64
+}
+
+// balancerBandwidth is how many bytes a second a datanode sends at most for the balancer. The register is read when it has changed: each beat asks for this, also while the namespace
+// is locked by who waits for a disk.
 func (s *Server) balancerBandwidth() int64 {
+	version := s.ns.RegisterVersion() // before it is read: a change in between is seen the next time
+	if b := s.balancing.Load(); b != nil && b.version == version {
+		return b.rate
+	}
+	b := &balancing{version: version, rate: int64(s.config.Properties.BalanceBandwidth)}
 	if value, _ := s.ns.Item(bandwidth); value != nil {
 		var n int64
 		if json.Unmarshal(value, &n) == nil && n > 0 {
-			return n
+			b.rate = n
 		}
 	}
-	return int64(s.config.Properties.BalanceBandwidth)
+	s.balancing.Store(b)
+	return b.rate
 }
 
 // MetaSave implements namenode.Cluster (FSNamesystem.metaSave). The file is DIR/metasave/NAME of the leader's data.

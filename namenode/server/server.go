@@ -34,6 +34,7 @@ import (
 	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/feed"
+	"github.com/gohops/hops/metadata/kv"
 	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -131,6 +132,8 @@ type Config struct {
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 
+	// store is what the checkpoint is written to and read from, given the one on disk. Tests set it; nil: that one.
+	store func(kv.Store) kv.Store
 	// beat is how long a stream of events says nothing, and patience how long its reader may take to read. Tests set them; default 15 s, 30 s.
 	beat, patience time.Duration
 }
@@ -245,12 +248,14 @@ type Server struct {
 	fscks    atomic.Int32              // walks under way
 	moving   atomic.Bool               // one of them moves files to /lost+found
 	balancer balancer
-	tiers    tiers
-	caching  caching
-	saving   atomic.Bool // a file of MetaSave is being written
-	leases   leases
-	clock    clock
-	safe     safeMode
+	// balancing is what the register said last of how fast it may be; nil: it was not asked.
+	balancing atomic.Pointer[balancing]
+	tiers     tiers
+	caching   caching
+	saving    atomic.Bool // a file of MetaSave is being written
+	leases    leases
+	clock     clock
+	safe      safeMode
 	// accesses are the files whose access time is being set.
 	accesses sync.Map // metadata.INodeID
 
@@ -280,6 +285,7 @@ type Server struct {
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]
 
+	sights  sights
 	list    chan struct{} // there is something to list
 	listing atomic.Bool   // soft.listing is not nil
 
@@ -343,8 +349,12 @@ func (s *Server) open() error {
 	if s.store, err = badger.Open(checkpoint, badger.Options{Apart: namespace.Apart, Logger: s.log}); err != nil {
 		return err
 	}
+	store := kv.Store(s.store)
+	if c.store != nil {
+		store = c.store(store)
+	}
 	conf := namespace.Config{
-		Store: guarded{s.store, c.Host.Room}, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
+		Store: guarded{store, c.Host.Room}, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
 		MinBlockSize: int64(c.Properties.MinBlockSize), Memory: c.Memory, OnEffects: s.effects,
 		OnMistake: func(index uint64, what any, stack []byte) {
 			s.log.Error("a mistake of this program: a request was refused because carrying it out panicked; please report it",

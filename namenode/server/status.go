@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/gohops/hops/internal/security"
@@ -61,6 +62,11 @@ func (s *Server) report() status.Report {
 	if n := s.scrub.lost.Load(); n > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d small files are damaged here, and no other namenode that answers has them", n))
 	}
+	for _, o := range h.Late {
+		if text := o.String(); text != r.Problem {
+			r.Warnings = append(r.Warnings, text)
+		}
+	}
 	if h.State != "active" {
 		return r // what it knows of blocks is the leader's to judge
 	}
@@ -81,13 +87,16 @@ func (s *Server) report() status.Report {
 
 // problem says why nobody should ask; "" is ready.
 func (h *health) problem() string {
+	hung := slices.IndexFunc(h.Late, func(o overdue) bool { return o.What == theNamespace && o.of >= status.Hangs })
 	switch {
+	case h.Stuck:
+		return stuckOn(h.StuckAt, h.stuckSince)
+	case hung >= 0:
+		return h.Late[hung].String()
 	case h.Leader == "":
 		return "no leader is known"
 	case h.Joining:
 		return "this member began empty, takes over the others' state, and has no vote yet"
-	case h.Stuck:
-		return "its namespace does not come back with an entry: look at the disks of the checkpoint and of small files"
 	case h.SafeMode != "" && h.State == "active":
 		return h.SafeMode
 	}
@@ -95,35 +104,28 @@ func (h *health) problem() string {
 }
 
 func (s *Server) figures(to status.Sample) {
-	counts, st, rpc := s.ns.Counts(), s.Statistics(), s.ipc.Counts()
+	x, st, rpc := s.look(), s.Statistics(), s.ipc.Counts()
 	to.Gauge("hops_namenode_active", "1 while this namenode leads and serves clients.", status.Bool(s.Active()))
+	x.figures(to)
 	to.Gauge("hops_namenode_safe_mode", "1 while nothing may be changed.", status.Bool(s.SafeMode() != ""))
-	to.Gauge("hops_namenode_files", "Files of the namespace.", float64(counts.Files))
-	to.Gauge("hops_namenode_directories", "Directories of the namespace.", float64(counts.Directories))
-	to.Gauge("hops_namenode_open_files", "Files that are being written.", float64(counts.OpenFiles))
-	to.Gauge("hops_namenode_leases", "Clients that write.", float64(counts.Leases))
-	to.Gauge("hops_namenode_reclaiming_directories", "Deleted directories that are not yet taken apart.", float64(counts.Reclaiming))
-	to.Gauge("hops_namenode_resident_inodes", "Files and directories in memory.", float64(counts.Resident))
-	to.Gauge("hops_namenode_resident_bytes", "What files and directories in memory take, by an estimate.", float64(counts.ResidentBytes))
-	to.Gauge("hops_namenode_memory_budget_bytes", "What they may take; the rest is read from the checkpoint.", float64(counts.MemoryBytes))
-	to.Counter("hops_namenode_cold_reads_total", "Reads of the checkpoint, of what was not in memory.", float64(counts.Misses))
-	to.Counter("hops_namenode_evicted_inodes_total", "Files and directories that were let go from memory.", float64(counts.Evicted))
-	if s.feed != nil {
-		f := s.feed.Figures()
+	if x.state.Known() {
+		x.state.Value.figures(to)
+	}
+	if x.feed.Known() {
+		f := &x.feed.Value
 		to.Gauge("hops_namenode_feed_bytes", "What the feed of changes takes.", float64(f.Bytes))
 		to.Gauge("hops_namenode_feed_waiting_bytes", "What of the feed of changes is not in a file yet.", float64(f.Waiting))
 		to.Counter("hops_namenode_feed_gaps_total", "How often events were lost, or were never here because the state was pulled from another namenode.", float64(f.Gaps))
 	}
-	bodies, bodyBytes := s.ns.Bodies()
-	to.Gauge("hops_namenode_small_files", "Bodies of small files, those that only snapshots have included.", float64(bodies))
-	to.Gauge("hops_namenode_small_file_bytes", "Bytes of those bodies.", float64(bodyBytes))
-	b := s.bodies.Figures()
-	to.Gauge("hops_namenode_small_file_segments_bytes", "What the segments with bodies take on this namenode.", float64(b.Bytes))
-	to.Gauge("hops_namenode_small_file_dead_bytes", "What of it belongs to bodies that are gone, as far as is known.", float64(b.Dead))
-	to.Gauge("hops_namenode_small_file_waiting_bytes", "What of the bodies is not in a segment yet.", float64(b.Waiting))
-	to.Gauge("hops_namenode_small_file_damaged", "Bodies that are known to be damaged on this namenode.", float64(b.Damaged))
-	to.Counter("hops_namenode_small_file_copied_bytes_total", "What was copied to clear away bodies that are gone.", float64(b.Copied))
-	to.Counter("hops_namenode_small_file_freed_bytes_total", "What that has freed.", float64(b.Freed))
+	if x.bodies.Known() {
+		b := &x.bodies.Value
+		to.Gauge("hops_namenode_small_file_segments_bytes", "What the segments with bodies take on this namenode.", float64(b.Bytes))
+		to.Gauge("hops_namenode_small_file_dead_bytes", "What of it belongs to bodies that are gone, as far as is known.", float64(b.Dead))
+		to.Gauge("hops_namenode_small_file_waiting_bytes", "What of the bodies is not in a segment yet.", float64(b.Waiting))
+		to.Gauge("hops_namenode_small_file_damaged", "Bodies that are known to be damaged on this namenode.", float64(b.Damaged))
+		to.Counter("hops_namenode_small_file_copied_bytes_total", "What was copied to clear away bodies that are gone.", float64(b.Copied))
+		to.Counter("hops_namenode_small_file_freed_bytes_total", "What that has freed.", float64(b.Freed))
+	}
 	to.Counter("hops_namenode_small_file_gaps_total", "Bodies that a state came without that was pulled from another namenode.", float64(s.ns.BodyGaps()))
 	to.Counter("hops_namenode_small_file_mended_total", "Bodies that were missing or damaged here and came from another namenode.", float64(s.mended.Load()))
 	to.Counter("hops_namenode_small_file_scrubbed_bytes_total", "Bytes of the small files that were verified in the background.", float64(s.scrub.bytes.Load()))
@@ -134,7 +136,7 @@ func (s *Server) figures(to status.Sample) {
 	to.Counter("hops_namenode_small_file_kept_bytes_total", "Their bytes.", float64(s.adoptions.bytes.Load()))
 	to.Gauge("hops_namenode_small_file_keep_waiting", "Files whose bytes could not be had to become small ones, and that are tried again.", float64(s.adoptions.waiting.Load()))
 	to.Counter("hops_namenode_small_file_keep_dropped_total", "Such files that stay on datanodes, because too many wait to be tried again.", float64(s.adoptions.dropped.Load()))
-	if x := s.search.status(); x != nil {
+	if x := x.search.Value; x != nil {
 		to.Gauge("hops_namenode_search_following", "1 while the search index follows the feed of changes, 0 while it is rebuilt or fails.", status.Bool(x.State == string(search.Following)))
 		to.Gauge("hops_namenode_search_lag_seconds", "How long the last change took until it could be searched, or how long it has been waiting.", float64(x.Lag)/1000)
 		to.Gauge("hops_namenode_search_lag_entries", "Entries of the log between the search index and the end of the feed of changes.", float64(max(int64(x.FeedEnd.Entry())-int64(x.Position.Entry()), 0)))
@@ -143,7 +145,6 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_namenode_search_waiting_bytes", "What of the search index is not on disk yet.", float64(x.Waiting))
 		to.Counter("hops_namenode_search_rebuilds_total", "How often the search index was made anew.", float64(x.Rebuilds))
 	}
-	to.Gauge("hops_namenode_blocks", "Blocks of the namespace.", float64(counts.Blocks))
 	for _, b := range []struct {
 		state string
 		n     int64
@@ -151,7 +152,7 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_namenode_unhealthy_blocks", "Blocks that need work, by why; a block may count for several reasons.", float64(b.n), "reason", b.state)
 	}
 	live, dead, leaving, left, blocks, slow := 0, 0, 0, 0, 0, 0
-	for _, n := range s.Datanodes() {
+	for _, n := range x.nodes {
 		switch n.Node.Admin {
 		case namenode.DecommissionInProgress, namenode.EnteringMaintenance:
 			leaving++
@@ -182,4 +183,22 @@ func (s *Server) figures(to status.Sample) {
 	g := s.group.Status()
 	g.Figures(to)
 	s.config.Slow.Figures(to)
+}
+
+// figures are those of the namespace's state.
+func (x *stateSight) figures(to status.Sample) {
+	counts := &x.counts
+	to.Gauge("hops_namenode_files", "Files of the namespace.", float64(counts.Files))
+	to.Gauge("hops_namenode_directories", "Directories of the namespace.", float64(counts.Directories))
+	to.Gauge("hops_namenode_open_files", "Files that are being written.", float64(counts.OpenFiles))
+	to.Gauge("hops_namenode_leases", "Clients that write.", float64(counts.Leases))
+	to.Gauge("hops_namenode_reclaiming_directories", "Deleted directories that are not yet taken apart.", float64(counts.Reclaiming))
+	to.Gauge("hops_namenode_resident_inodes", "Files and directories in memory.", float64(counts.Resident))
+	to.Gauge("hops_namenode_resident_bytes", "What files and directories in memory take, by an estimate.", float64(counts.ResidentBytes))
+	to.Gauge("hops_namenode_memory_budget_bytes", "What they may take; the rest is read from the checkpoint.", float64(counts.MemoryBytes))
+	to.Counter("hops_namenode_cold_reads_total", "Reads of the checkpoint, of what was not in memory.", float64(counts.Misses))
+	to.Counter("hops_namenode_evicted_inodes_total", "Files and directories that were let go from memory.", float64(counts.Evicted))
+	to.Gauge("hops_namenode_small_files", "Bodies of small files, those that only snapshots have included.", float64(x.bodies))
+	to.Gauge("hops_namenode_small_file_bytes", "Bytes of those bodies.", float64(x.bodyBytes))
+	to.Gauge("hops_namenode_blocks", "Blocks of the namespace.", float64(counts.Blocks))
 }

@@ -3,12 +3,15 @@ package server
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/status"
 )
 
 // A namenode that carries nothing out is nobody's to ask, and says what to look at.
 func TestStuckNamenodeIsNotReady(t *testing.T) {
-	h := health{Leader: "nn1", State: "standby", Stuck: true}
-	if problem := h.problem(); !strings.Contains(problem, "does not come back") {
+	h := health{Leader: "nn1", State: "standby", Stuck: true, StuckAt: 7, stuckSince: time.Now().Add(-time.Hour)}
+	if problem := h.problem(); !strings.Contains(problem, "is stuck at entry 7, since "+status.Stamp(h.stuckSince)) {
 		t.Errorf("its problem is %q", problem)
 	}
 	h.Stuck = false

@@ -32,20 +32,28 @@ func (s *Server) currentTrust() *trust {
 	newest := s.ns.NewestBlockKey() // keys go only when others come
 	s.soft.mu.Lock()
 	membership := s.soft.m.Membership()
-	if t := s.trust.Load(); t != nil && t.newest == newest && t.membership == membership {
+	before := s.trust.Load()
+	if before != nil && before.newest == newest && before.membership == membership {
 		s.soft.mu.Unlock()
-		return t
+		return before
 	}
 	nodes := s.soft.m.Nodes()
 	s.soft.mu.Unlock()
 
-	seeds, _ := s.ns.BlockKeys()
-	keys := s.config.Credentials.DeriveBlockKeys(seeds)
-	t := &trust{newest: newest, membership: membership, keys: security.NewBlockKeys(keys), message: &pb.Trust{}}
+	t := &trust{newest: newest, membership: membership, message: &pb.Trust{}}
+	if before != nil && before.newest == newest { // datanodes come while the namespace cannot be asked
+		t.keys, t.message.Keys = before.keys, before.message.Keys
+	} else {
+		seeds, _ := s.ns.BlockKeys()
+		keys := s.config.Credentials.DeriveBlockKeys(seeds)
+		t.keys = security.NewBlockKeys(keys)
+		for _, k := range keys {
+			t.message.Keys = append(t.message.Keys, &pb.BlockKey{Id: k.ID, Key: k.Key})
+		}
+	}
 	sum := sha256.New()
-	for _, k := range keys {
-		t.message.Keys = append(t.message.Keys, &pb.BlockKey{Id: k.ID, Key: k.Key})
-		sum.Write(binary.BigEndian.AppendUint32(nil, uint32(k.ID)))
+	for _, k := range t.message.Keys {
+		sum.Write(binary.BigEndian.AppendUint32(nil, uint32(k.Id)))
 		sum.Write(k.Key)
 	}
 	for _, n := range nodes {
