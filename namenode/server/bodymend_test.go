@@ -292,9 +292,7 @@ func (c *cluster) crowd(t *testing.T, name string) {
 		}
 		for _, m := range c.nodes {
 			eventually(t, m.config.ID+" has all", func() bool { return m.ns.AppliedIndex() >= lead.ns.AppliedIndex() })
-			if _, err := m.group.Backup(); err != nil {
-				t.Fatal(m.config.ID, err)
-			}
+			must(t, m.group.Save())
 		}
 	}
 }
@@ -317,7 +315,7 @@ func TestBodiesOfAStateThatWasLost(t *testing.T) {
 	eventually(t, "both have it", func() bool { return sick.bodies.Has(x.ID) })
 	must(t, sick.bodies.Sync())
 	lead.damage(t, data)
-	must(t, sick.store.Condemn())
+	must(t, sick.Server.store.Condemn())
 	sick.stop()
 	c.start(at)
 	c.await(at)
@@ -360,7 +358,7 @@ func TestBodiesThatASenderLacks(t *testing.T) {
 	eventually(t, "all have it", func() bool { return sick.bodies.Has(x.ID) && third.bodies.Has(x.ID) })
 	must(t, third.bodies.Sync())
 	lead.damage(t, data)
-	must(t, sick.store.Condemn())
+	must(t, sick.Server.store.Condemn())
 	sick.stop()
 	third.stop() // so that the leader is the sender
 	must(t, os.RemoveAll(sick.bodiesDir()))
