@@ -70,7 +70,7 @@ func TestReadManyKeepsWhatIsAskedFor(t *testing.T) {
 	for i := range n {
 		request.Add(piece(i))
 	}
-	response, err := http.Post(server.URL+Prefix+"/?op=READMANY&user.name=ann", batchread.ContentType, bytes.NewReader(request.Encode()))
+	response, err := http.Post(server.URL+Prefix+"/?op=READMANY&user.name=70001", batchread.ContentType, bytes.NewReader(request.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
