@@ -23,8 +23,8 @@ type SmallFiles interface {
 	// blocks, as Locate does.
 	FileWithData(c metadata.Caller, r FileWithDataRequest, done func(*FileWithData, error))
 	// FilesWithData is FileWithData of many files, for as many of the first as have most bytes in all, one at least. Those that are no small files, or
-	// more than that, are told without data.
-	FilesWithData(c metadata.Caller, paths []string, most int64, done func([]OpenedFile, error))
+	// more than that, are told without data. When ctx is done nobody else is asked for what this namenode cannot read.
+	FilesWithData(ctx context.Context, c metadata.Caller, paths []string, most int64, done func([]OpenedFile, error))
 	// Body is the body of a small file, for the data-transfer door, which has looked at the block token: nobody asks for rights. One that this namenode
 	// does not have, or has damaged, is got from another one. The bytes are not to be changed.
 	//

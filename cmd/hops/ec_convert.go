@@ -58,6 +58,9 @@ func convertEC(t *hadoopTool, a *adminArguments) (int, error) {
 		return t.failedAdmin(err, exitAdminFailed), nil
 	}
 	t.printf("%d files converted, %d bytes; %d were in that form already; %d could not be converted\n", c.converted, c.bytes, c.there, c.failed)
+	if c.converted > 0 {
+		fmt.Fprintln(t.errOut, backupDue)
+	}
 	if c.failed > 0 {
 		return exitAdminFailed, nil
 	}

@@ -110,10 +110,23 @@ func keepFiles(c *cli.Context, fs *dfs.Client, path string) error {
 		k.kept, k.bytes, k.there, k.others, k.failed); err != nil {
 		return err
 	}
+	if err := k.tellBackups(); err != nil {
+		return err
+	}
 	if k.failed > 0 {
 		return fail(exitFailed, "%d files could not be kept", k.failed)
 	}
 	return nil
+}
+
+// backupDue is what is said where blocks that backups of the metadata name have gone.
+const backupDue = "Backups of the metadata from before lack the contents of these files: make a new one (docs/how-to/backup.md)"
+
+func (k *keeping) tellBackups() (err error) {
+	if k.kept > 0 {
+		_, err = fmt.Fprintln(k.errOut, backupDue)
+	}
+	return err
 }
 
 // walk has a file kept, or all below a directory. An error ends all.

@@ -19,6 +19,7 @@ type memBodies struct {
 	all    map[metadata.BlockID][]byte
 	synced map[metadata.BlockID][]byte
 	bad    map[metadata.BlockID]bool
+	lacked []metadata.BlockID
 	err    error // of Sync
 	holds  int
 }
@@ -60,6 +61,14 @@ func (b *memBodies) Has(id metadata.BlockID) bool {
 	defer b.mu.Unlock()
 	_, ok := b.all[id]
 	return ok
+}
+
+func (b *memBodies) Lack(id metadata.BlockID, _ int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.all[id]; !ok || b.bad[id] {
+		b.lacked = append(b.lacked, id)
+	}
 }
 
 func (b *memBodies) Removed(metadata.BlockID, int) {}

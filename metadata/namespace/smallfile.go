@@ -30,6 +30,9 @@ type Bodies interface {
 	GetMany(ids []metadata.BlockID, each func(i int, body []byte, err error))
 	// Has reports whether there is one, without looking at its bytes.
 	Has(id metadata.BlockID) bool
+	// Lack says that a body of a length does not come with the version that is being taken in, since its sender does not have it sound. It may be here all the same; else it has to come from
+	// another member, and that is known after a restart, too. It waits as Put does.
+	Lack(id metadata.BlockID, length int)
 	// Removed says that a body is not in the state any more. Versions may have it: LiveBodies tells.
 	Removed(id metadata.BlockID, length int)
 	// Hold keeps what is there, whatever LiveBodies says, until release is called.
@@ -317,6 +320,23 @@ func (ns *Namespace) ReadBody(r BodyRef) ([]byte, error) {
 		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "this namenode does not have the body %v", r.Block)
 	}
 	return nil, fmt.Errorf("body %v: %w", r.Block, err)
+}
+
+// GlanceBody is ReadBody of what is in memory, verified; it waits for no disk. False: ReadBody tells.
+func (ns *Namespace) GlanceBody(r BodyRef) ([]byte, bool) {
+	data := r.Data
+	if data == nil {
+		bodies, ok := ns.cfg.Bodies.(interface {
+			GetNow(id metadata.BlockID) ([]byte, bool)
+		})
+		if !ok {
+			return nil, false
+		}
+		if data, ok = bodies.GetNow(r.Block.ID); !ok {
+			return nil, false
+		}
+	}
+	return data, r.Verify(data) == nil
 }
 
 // ReadBodies is ReadBody of many, in the order that is quickest: each is called for every one, i being its place.

@@ -218,9 +218,11 @@ type verifier struct {
 	lastSingle, firstSheet metadata.INodeID
 	sheets                 bool
 	marker                 []byte // of a complete version, nil before
-	// named are bodies that have to come next, gaps how many the sender did not have. arrived, if not nil, gets the others, which are good until it returns.
+	// named are bodies that have to come next, gaps how many the sender did not have, each of which lacked gets, if it is not nil. arrived, if not nil, gets the others, which are good until
+	// it returns.
 	named   []BodyRef
 	gaps    uint64
+	lacked  func(r *BodyRef)
 	arrived func(id metadata.BlockID, data []byte)
 }
 

@@ -128,6 +128,9 @@ func (c *verifier) body(kind byte, payload []byte) error {
 	c.named = c.named[1:]
 	if kind == frameGap {
 		c.gaps++
+		if c.lacked != nil {
+			c.lacked(&r)
+		}
 		return nil
 	}
 	if len(payload) < bodyHeader || binary.LittleEndian.Uint32(payload[16:]) != r.CRC {

@@ -254,6 +254,7 @@ func (ns *Namespace) receive(index, hash uint64) (*intake, error) {
 	if ns.cfg.Bodies != nil {
 		in.release = ns.cfg.Bodies.Hold()
 		in.arrived = func(id metadata.BlockID, data []byte) { ns.cfg.Bodies.Put(id, bytes.Clone(data)) }
+		in.lacked = func(r *BodyRef) { ns.cfg.Bodies.Lack(r.Block.ID, int(r.Block.Length)) }
 	}
 	v := &ns.versions
 	v.mu.Lock()

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -411,6 +412,9 @@ func TestPiecesOfLiars(t *testing.T) {
 	}
 	if errs := other.ns.Check(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "is missing on this member") {
 		t.Error(errs)
+	}
+	if got := other.cfg.Bodies.(*memBodies).lacked; len(got) != 1 || uint64(got[0]) != binary.LittleEndian.Uint64(body) {
+		t.Errorf("missing are %v", got)
 	}
 }
 

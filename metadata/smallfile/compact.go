@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"github.com/gohops/hops/metadata"
 )
 
 const (
@@ -80,17 +82,27 @@ func (s *Store) ask(ctx context.Context, g *segment) (live []entry, err error) {
 		if err != nil {
 			return nil, err
 		}
+		var needed []metadata.BlockID
+		var at []int
 		for i, id := range ids {
-			switch {
-			case !lives[i]:
-				s.mu.Lock()
-				if s.fresh[id].body == nil {
-					delete(s.damaged, id)
-					delete(s.owed, id)
-				}
-				s.mu.Unlock()
-			case !s.elsewhere(g, id):
-				e := g.entry(from + i)
+			if lives[i] {
+				needed, at = append(needed, id), append(at, from+i)
+				continue
+			}
+			s.mu.Lock()
+			if s.fresh[id].body == nil && s.holds == 0 { // else a state may come that has it
+				delete(s.damaged, id)
+				delete(s.owed, id)
+			}
+			s.mu.Unlock()
+		}
+		there, read := s.elsewhere(g, needed)
+		if err := s.wait(ctx, s.slowly(read)); err != nil {
+			return nil, err
+		}
+		for k, sound := range there {
+			if !sound {
+				e := g.entry(at[k])
 				live = append(live, e)
 				size += e.size()
 			}
@@ -261,11 +273,16 @@ func (s *Store) copy(ctx context.Context, live []place) (_ *building, err error)
 		if _, err := out.put(batch, &buffer); err != nil {
 			return nil, err
 		}
-		if err := s.wait(ctx, time.Duration(float64(size)/float64(s.rate)*float64(time.Second))); err != nil {
+		if err := s.wait(ctx, s.slowly(size)); err != nil {
 			return nil, err
 		}
 	}
 	return out, out.finish()
+}
+
+// slowly is how long Compact takes for so many bytes.
+func (s *Store) slowly(size int64) time.Duration {
+	return time.Duration(float64(size) / float64(s.rate) * float64(time.Second))
 }
 
 // best reads bodies, and of those with one id, which are neighbours, takes one that is sound, or else says that it is lost. Error: that of the disk, which

@@ -313,3 +313,105 @@ func TestPutAgainIsNotDurableBeforeSync(t *testing.T) {
 		s.Close()
 	}
 }
+
+// again is a body that has rotted in a sealed segment, was found to be damaged by who read it, and was put again, and is durable beside it.
+func again(t *testing.T, n, most int, id metadata.BlockID) (disk *memoryDisk, names *living, s *Store) {
+	t.Helper()
+	disk, names = stored(t, n, most, true)
+	s = open(t, Config{Disk: disk, Live: names.live})
+	p := s.table.places(id, nil)
+	if len(p) != 1 {
+		t.Fatal(p)
+	}
+	disk.files["/bodies/"+segmentName(p[0].seq)].content[p[0].at+recordHeader] ^= 1
+	if _, err := s.Get(id); !errors.Is(err, metadata.ErrCorrupt) {
+		t.Fatal(err)
+	}
+	if worn(s) != 1 {
+		t.Errorf("%d segments are known to be damaged by who read the body", worn(s))
+	}
+	if !s.Offer(id, bodyOf(id, most)) {
+		t.Fatal("it is not taken")
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := s.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) {
+		t.Fatal(err)
+	}
+	return disk, names, s
+}
+
+// A body that was put again is not given up for the record that it was put again for: not by the first Sync after a crash, and not by compaction.
+func TestPutAgainIsKeptBesideWhatHasRotted(t *testing.T) {
+	const n, most, id = 60, 300, firstID + 7
+	sound := func(t *testing.T, s *Store, what string) {
+		t.Helper()
+		if b, err := s.Get(id); err != nil || !bytes.Equal(b, bodyOf(id, most)) || !s.Has(id) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if d := s.Damaged(n); len(d) != 0 {
+			t.Fatalf("%s: %v", what, d)
+		}
+	}
+	t.Run("crash", func(t *testing.T) {
+		disk, names, before := again(t, n, most, id)
+		after := disk.crash(nil)
+		before.Close()
+		s := open(t, Config{Disk: after, Live: names.live})
+		sound(t, s, "after a kill")
+		for range 2 {
+			if err := s.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			sound(t, s, "after a kill and a Sync")
+		}
+		for range 2 {
+			if _, err := s.Compact(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sound(t, s, "after a kill, a Sync and Compact")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, Config{Disk: after, Live: names.live})
+		defer s.Close()
+		sound(t, s, "after another start")
+	})
+	t.Run("compaction", func(t *testing.T) {
+		for _, known := range []bool{true, false} { // what has rotted is known, or a restart has forgotten it
+			disk, names, s := again(t, n, most, id)
+			for other := firstID + n; other < firstID+n+12; other++ {
+				names.set(other, true)
+				s.Put(other, bodyOf(other, most))
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, Config{Disk: disk, Live: names.live})
+			sound(t, s, "after a restart") // which finds out
+			if known && worn(s) != 1 {
+				t.Error("who reads the body finds nothing")
+			}
+			if !known {
+				s.Close()
+				s = open(t, Config{Disk: disk, Live: names.live})
+			}
+			for other := firstID + n; other < firstID+n+12; other++ {
+				names.set(other, false)
+				s.Removed(other, len(bodyOf(other, most)))
+			}
+			for range 3 {
+				if _, err := s.Compact(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				sound(t, s, "after Compact")
+			}
+			if all := scrubbed(t, s); all.Damaged != 0 || worn(s) != 0 {
+				t.Errorf("%+v and %d damaged segments are left", all, worn(s))
+			}
+			s.Close()
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
@@ -25,6 +26,7 @@ type memoryDisk struct {
 	calls, cutAt int
 	// before, if not nil, is asked before each call with its name and the file's, without the disk's lock.
 	before func(op, path string) error
+	cold   bool
 	// room, if not negative, is how many bytes files may have together.
 	room int64
 }
@@ -240,6 +242,17 @@ func (f *openFile) ReadAt(b []byte, at int64) (int, error) {
 		return n, io.EOF
 	}
 	return n, nil
+}
+
+// ReadNow waits for nothing: a disk that is cold has nothing in memory.
+func (f *openFile) ReadNow(b []byte, at int64) (int, error) {
+	f.disk.mu.Lock()
+	cold := f.disk.cold
+	f.disk.mu.Unlock()
+	if cold {
+		return 0, syscall.EAGAIN
+	}
+	return f.ReadAt(b, at)
 }
 
 func (f *openFile) WriteAt(b []byte, at int64) (int, error) {

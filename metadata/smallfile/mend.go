@@ -34,16 +34,21 @@ func (s *Store) rescue(g *segment) error {
 		var want []wanted
 		var batch []pending
 		var size int64
+		from := i
 		for ; i < g.len() && size < batchBytes; i++ {
 			e := g.entry(i)
+			size += e.size()
+		}
+		there, _ := s.elsewhere(g, g.ids[from:i])
+		for k, sound := range there {
+			e := g.entry(from + k)
 			switch {
-			case s.growsWith(e.id) || s.elsewhere(g, e.id):
+			case sound || s.growsWith(e.id):
 			case e.lost:
 				batch = append(batch, pending{id: e.id, lost: e.length})
 			default:
 				want = append(want, wanted{place: place{g, e}})
 			}
-			size += e.size()
 		}
 		var passing error
 		s.gather(want, func(w wanted, body []byte, err error) {
@@ -87,15 +92,35 @@ func (s *Store) growsWith(id metadata.BlockID) bool {
 	return ok && f.body == nil && !f.lost
 }
 
-// elsewhere reports whether a body is in another segment, too, that is durable, but for its name, and stays.
-func (s *Store) elsewhere(g *segment, id metadata.BlockID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+// elsewhere says which of some bodies of a segment are in another one, too, that is durable, but for its name, and stays. Those copies are read, from the
+// disk: an index does not know what has rotted since, and a body that was put again lies beside the one that it was put again for. size is how many
+// bytes were read.
+func (s *Store) elsewhere(g *segment, ids []metadata.BlockID) (sound []bool, size int64) {
+	var others []wanted
 	var found [4]place
-	for _, p := range s.table.places(id, found[:0]) {
-		if p.segment != g && !p.lost && !p.suspect && !p.victim {
-			return true
+	s.mu.RLock()
+	for i, id := range ids {
+		if i%lookAtOnce == lookAtOnce-1 {
+			s.mu.RUnlock()
+			s.mu.RLock()
+		}
+		for _, p := range s.table.places(id, found[:0]) {
+			if p.segment != g && !p.lost && !p.suspect && !p.victim {
+				others = append(others, wanted{p, i})
+				size += p.size()
+			}
 		}
 	}
-	return false
+	s.mu.RUnlock()
+	for _, w := range others {
+		s.forget(w.segment, int64(w.at), int64(w.at)+w.size())
+	}
+	sound = make([]bool, len(ids))
+	s.gather(others, func(w wanted, _ []byte, err error) {
+		if err == nil {
+			sound[w.i] = true
+		}
+		w.wear(err)
+	})
+	return sound, size
 }

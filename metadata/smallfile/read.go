@@ -1,6 +1,7 @@
 package smallfile
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -40,15 +41,20 @@ type handle struct {
 
 func (f *files) path(seq uint64) string { return filepath.Join(f.dir, segmentName(seq)) }
 
-// take opens a segment, unless it is open. fs.ErrNotExist: it was removed.
-func (f *files) take(seq uint64) (*handle, error) {
+// opened is take of one that is open; nil: it is not.
+func (f *files) opened(seq uint64) *handle {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	h := f.open[seq]
 	if h != nil {
 		h.users++
 	}
-	f.mu.Unlock()
-	if h != nil {
+	return h
+}
+
+// take opens a segment, unless it is open. fs.ErrNotExist: it was removed.
+func (f *files) take(seq uint64) (*handle, error) {
+	if h := f.opened(seq); h != nil {
 		return h, nil
 	}
 	file, err := f.disk.Open(f.path(seq))
@@ -115,7 +121,7 @@ func (f *files) close() {
 }
 
 // Get returns a body, which nobody may change. Errors: fs.ErrNotExist; metadata.ErrCorrupt, when what is on the disk is not what was put: Put replaces
-// it; those of a process that has no descriptor or memory left.
+// it, and syscall.EIO too when the disk could not read it, which may pass; those of a process that has no descriptor or memory left.
 func (s *Store) Get(id metadata.BlockID) ([]byte, error) {
 	for {
 		s.mu.RLock()
@@ -140,6 +146,7 @@ func (s *Store) Get(id metadata.BlockID) ([]byte, error) {
 				}
 				return body, nil
 			}
+			p.wear(err)
 			gone = gone || errors.Is(err, fs.ErrNotExist)
 			last = err
 		}
@@ -159,9 +166,56 @@ func (s *Store) Get(id metadata.BlockID) ([]byte, error) {
 	}
 }
 
-func corrupt(id metadata.BlockID, file string, err error) error {
-	return metadata.Errorf(metadata.ErrCorrupt, "the body %d of a small file is damaged here (%s): %v", id, file, err)
+// GetNow is Get of a body that can be had without waiting for a disk, because it is in memory: here, where it waits to be written, or in that of the operating system. False: this one
+// cannot, or it is damaged, or not here; Get tells.
+func (s *Store) GetNow(id metadata.BlockID) ([]byte, bool) {
+	s.mu.RLock()
+	body := s.fresh[id].body
+	var buffer [4]place
+	found := buffer[:0]
+	if _, bad := s.damaged[id]; body == nil && !bad {
+		found = s.places(id, found)
+	}
+	s.mu.RUnlock()
+	if body != nil {
+		return body, true
+	}
+	if len(found) == 0 {
+		return nil, false
+	}
+	p := found[0]
+	h := s.files.opened(p.seq)
+	if h == nil {
+		return nil, false
+	}
+	defer s.files.release(h)
+	f, ok := h.File.(interface {
+		ReadNow(b []byte, at int64) (int, error)
+	})
+	if !ok {
+		return nil, false
+	}
+	b := make([]byte, p.size())
+	n, err := f.ReadNow(b, int64(p.at))
+	if err != nil {
+		return nil, false
+	}
+	body, err = bodyAt(b[:n], p.salt, p.at, p.id)
+	return body, err == nil
 }
+
+func corrupt(id metadata.BlockID, file string, err error) error {
+	damaged := metadata.Errorf(metadata.ErrCorrupt, "the body %d of a small file is damaged here (%s): %v", id, file, err)
+	if errors.Is(err, syscall.EIO) {
+		return unreadError{damaged}
+	}
+	return damaged
+}
+
+// unreadError is the damage of what the disk could not read: it may pass.
+type unreadError struct{ error }
+
+func (e unreadError) Unwrap() []error { return []error{e.error, syscall.EIO} }
 
 // moved reports whether there is another table: what a segment had that was removed is in another one.
 func (s *Store) moved(t *table) bool {
@@ -175,8 +229,9 @@ func damage(err error) bool {
 	return errors.Is(err, errDamaged) || errors.Is(err, syscall.EIO) || errors.Is(err, fs.ErrNotExist)
 }
 
-// spoil notes that a body is damaged.
+// spoil notes that a body is damaged, and that its segment is, where the bytes are other ones.
 func (s *Store) spoil(id metadata.BlockID, p place, err error) {
+	p.wear(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.damaged[id]; known || s.fresh[id].body != nil {
@@ -215,7 +270,8 @@ type wanted struct {
 }
 
 // GetMany calls each with the body, or the error, of every id, i being its place in ids: as Get would return it, but in the order in which bodies lie
-// on the disk, with few reads. A body stays in memory with its neighbours, 256 KiB at most, as long as somebody keeps it.
+// on the disk, with few reads. A body stays in memory with its neighbours, 256 KiB at most, as long as somebody keeps it; who keeps all of them keeps no
+// more than twice what they have.
 func (s *Store) GetMany(ids []metadata.BlockID, each func(i int, body []byte, err error)) {
 	var want []wanted
 	type now struct {
@@ -254,18 +310,19 @@ func (s *Store) GetMany(ids []metadata.BlockID, each func(i int, body []byte, er
 	})
 }
 
-// gather reads bodies in the order in which they lie, neighbours at once.
+// gather reads bodies in the order in which they lie, neighbours at once. Where less than half of what was read is wanted each gets memory of its own.
 func (s *Store) gather(want []wanted, each func(w wanted, body []byte, err error)) {
 	slices.SortFunc(want, func(a, b wanted) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.at, b.at)) })
 	for len(want) > 0 {
 		first := want[0]
 		start, end := int64(first.at), int64(first.at)+first.size()
-		n := 1
+		n, size := 1, first.size()
 		for n < len(want) && want[n].seq == first.seq {
 			at, to := int64(want[n].at), int64(want[n].at)+want[n].size()
 			if at-end > gapBytes || to-start > pieceBytes {
 				break
 			}
+			size += max(to-max(at, end), 0)
 			end = max(end, to)
 			n++
 		}
@@ -275,7 +332,9 @@ func (s *Store) gather(want []wanted, each func(w wanted, body []byte, err error
 			fault := err
 			if fault == nil {
 				b := piece[min(int64(w.at)-start, int64(len(piece))):]
-				body, fault = bodyAt(b, w.salt, w.at, w.id)
+				if body, fault = bodyAt(b, w.salt, w.at, w.id); 2*size < end-start {
+					body = bytes.Clone(body)
+				}
 			}
 			each(w, body, fault)
 		}

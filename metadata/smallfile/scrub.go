@@ -221,9 +221,7 @@ func (s *Store) unsound(g *segment, want []wanted) (bad []wanted) {
 		if err == nil {
 			return
 		}
-		if errors.Is(err, errDamaged) {
-			g.worn.Store(true)
-		}
+		g.wear(err)
 		bad = append(bad, w)
 	})
 	return bad

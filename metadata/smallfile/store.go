@@ -8,6 +8,7 @@ package smallfile
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -118,6 +119,14 @@ type pending struct {
 
 func (p *pending) cost() int64 { return int64(len(p.body)) + pendingOverhead }
 
+// length is that of the body, in bytes.
+func (p *pending) length() uint32 {
+	if p.body == nil {
+		return p.lost
+	}
+	return uint32(len(p.body))
+}
+
 // Open finds the segments in a directory, which exists. A segment without a sound footer, as a crash leaves it, is read through and copied by the
 // next Sync; what of it is torn does not count. Errors: those of the disk.
 func Open(cfg Config) (*Store, error) {
@@ -155,20 +164,32 @@ func Open(cfg Config) (*Store, error) {
 // Put adds a body, unless it is there. It keeps body, which nobody may change any more, until it is written; until then it is read from memory.
 // Put waits only while 64 MiB are unwritten, because the disk is slow, full or hangs. A body of another length than 1 byte to 64 KiB, or an
 // id that is not positive, is a mistake of the program and panics. After Close it does nothing.
-func (s *Store) Put(id metadata.BlockID, body []byte) { s.put(id, body, true) }
+func (s *Store) Put(id metadata.BlockID, body []byte) { s.put(pending{id: id, body: body}, true) }
 
 // Offer is Put for a body that will come again if it is not kept: it does not wait. False: too much is unwritten, or the Store is closed.
-func (s *Store) Offer(id metadata.BlockID, body []byte) bool { return s.put(id, body, false) }
+func (s *Store) Offer(id metadata.BlockID, body []byte) bool {
+	return s.put(pending{id: id, body: body}, false)
+}
 
-func (s *Store) put(id metadata.BlockID, body []byte, wait bool) bool {
-	if len(body) == 0 || len(body) > MaxBody || id <= 0 {
-		panic(fmt.Sprintf("smallfile: a body of %d bytes with id %d; 1 byte to %d, and a positive id", len(body), id, MaxBody))
+// Lack says that a body of a length is needed that is not here and does not come, because who sent the state that has it lacks it, too. It is damaged then, until it is put, as one
+// that has rotted: a record says so, also after a restart. Does nothing where the body is here. Waits as Put does, and panics as that.
+func (s *Store) Lack(id metadata.BlockID, length int) {
+	s.put(pending{id: id, lost: uint32(length)}, true)
+}
+
+func (s *Store) put(p pending, wait bool) bool {
+	id, length := p.id, p.length()
+	if length == 0 || length > MaxBody || id <= 0 {
+		panic(fmt.Sprintf("smallfile: a body of %d bytes with id %d; 1 byte to %d, and a positive id", length, id, MaxBody))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		if s.closed || s.keeps(id) {
 			return !s.closed
+		}
+		if _, known := s.damaged[id]; known && p.body == nil {
+			return true
 		}
 		if s.unwritten < s.limit {
 			break
@@ -179,11 +200,14 @@ func (s *Store) put(id metadata.BlockID, body []byte, wait bool) bool {
 		}
 		s.room.Wait()
 	}
-	p := pending{id: id, body: body}
 	s.queue = append(s.queue, p)
-	s.fresh[id] = fresh{body: body, place: place{entry: entry{id: id, length: uint32(len(body))}}}
-	delete(s.damaged, id)
-	delete(s.owed, id)
+	if p.body == nil {
+		s.damaged[id] = struct{}{}
+	} else {
+		s.fresh[id] = fresh{body: p.body, place: place{entry: entry{id: id, length: length}}}
+		delete(s.damaged, id)
+		delete(s.owed, id)
+	}
 	if s.unwritten += p.cost(); s.unwritten >= wakeBytes {
 		s.wakeWriter()
 	}
@@ -299,6 +323,46 @@ func (s *Store) Close() error {
 	}
 	s.files.close()
 	return s.refused(err)
+}
+
+// Abandon ends a Store whose files go, or that was only read: nothing more is written, and what is not durable does not become so. Who waits in Put goes on,
+// with nothing put.
+func (s *Store) Abandon() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	s.room.Broadcast()
+	close(s.stop)
+	s.mu.Unlock()
+	<-s.done
+	s.compacting.Lock()
+	defer s.compacting.Unlock()
+	s.ioMu.Lock()
+	defer s.ioMu.Unlock()
+	if a := s.active; a != nil {
+		s.active = nil
+		s.files.release(a.file)
+	}
+	s.files.close()
+}
+
+// IDs are those of the bodies that were here when the Store was opened, as far as their segments have not been copied since; some come twice.
+func (s *Store) IDs() iter.Seq[metadata.BlockID] {
+	s.mu.RLock()
+	segments := slices.Clone(s.segments)
+	s.mu.RUnlock()
+	return func(yield func(metadata.BlockID) bool) {
+		for _, g := range segments {
+			for _, id := range g.ids {
+				if !yield(id) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Figures are what there is to say of a Store.

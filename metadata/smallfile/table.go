@@ -2,6 +2,7 @@ package smallfile
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -36,6 +37,14 @@ func (g *segment) first() metadata.BlockID {
 
 func (g *segment) min() metadata.BlockID { return g.ids[0] }
 func (g *segment) max() metadata.BlockID { return g.ids[g.len()-1] }
+
+// wear notes what reading the segment has shown: what is not what was written is copied, as far as it is sound, and does not lie beside what is put again.
+// An error that may pass shows nothing.
+func (g *segment) wear(err error) {
+	if errors.Is(err, errDamaged) {
+		g.worn.Store(true)
+	}
+}
 
 // live is about how many bytes of bodies are not dead.
 func (g *segment) live() int64 {

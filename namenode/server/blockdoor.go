@@ -367,21 +367,26 @@ func (s *Server) Bodies(ctx context.Context, pool string, wanted []namenode.Want
 		if err == nil && r == nil {
 			err = metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", b.ID, b.Generation)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			each(i, nil, err)
-			continue
+		case r.Data != nil: // which stays in memory no longer than it is looked at
+			s.readBodies(ctx, []namespace.BodyRef{*r}, func(_ int, data []byte, err error) { each(i, data, err) })
+		default:
+			refs, at = append(refs, *r), append(at, i)
 		}
-		refs, at = append(refs, *r), append(at, i)
 	}
 	s.readBodies(ctx, refs, func(k int, data []byte, err error) { each(at[k], data, err) })
 	return ctx.Err()
 }
 
-// readBodies reads many at once. Those that this namenode does not have, or has damaged, are got from another one.
+// readBodies reads many at once. Those that this namenode does not have, or has damaged, are got from another one, for mendTime in all.
 func (s *Server) readBodies(ctx context.Context, refs []namespace.BodyRef, each func(i int, data []byte, err error)) {
+	m := s.mending(ctx)
+	defer m.end()
 	s.ns.ReadBodies(refs, func(i int, data []byte, err error) {
 		if err != nil {
-			data, err = s.mendBody(ctx, &refs[i], err)
+			data, err = m.body(&refs[i], err)
 		}
 		each(i, data, err)
 	})

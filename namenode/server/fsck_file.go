@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -387,7 +386,7 @@ func (f *fsckFile) end(file *namespace.FileBlocks) {
 	}
 }
 
-// lacks reports whether a block of a file has no good replica now. Error: a namenode that did not answer may have a body that it lacks.
+// lacks reports whether a block of a file has no good replica now. Error: of a body nobody can say that; a namenode that did not answer may have it, or a disk could not read it.
 func (f *fsckRun) lacks(file *namespace.FileBlocks) (bool, error) {
 	var unknown error
 	for _, b := range file.Blocks {
@@ -395,7 +394,7 @@ func (f *fsckRun) lacks(file *namespace.FileBlocks) (bool, error) {
 			continue
 		}
 		err := f.findBody(b.Block)
-		if metadata.KindOf(err) == metadata.ErrCorrupt && !errors.Is(err, errUnanswered) {
+		if bodyLost(err) {
 			return true, nil
 		}
 		unknown = cmp.Or(unknown, err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"path"
-	"slices"
 	"strconv"
 	"time"
 
@@ -85,23 +84,33 @@ func (f *fsckFile) delete(file *namespace.FileBlocks, without []namespace.BlockA
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(without, f.readable) {
-		return kept("more of it can be read than when it was moved")
+	for _, b := range without {
+		there, err := f.readable(b)
+		if there {
+			return kept("more of it can be read than when it was moved")
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return f.await(func(done func(error)) {
 		f.Delete(f.caller, namenode.Retry{}, name, false, func(_ bool, err error) { done(err) })
 	})
 }
 
-// readable reports whether the bytes of a block can be had now.
-func (f *fsckRun) readable(b namespace.BlockAt) bool {
+// readable reports whether the bytes of a block can be had now. Error: they cannot, and may be had later.
+func (f *fsckRun) readable(b namespace.BlockAt) (bool, error) {
 	if b.Small {
-		return f.findBody(b.Block) == nil
+		err := f.findBody(b.Block)
+		if bodyLost(err) {
+			return false, nil
+		}
+		return err == nil, err
 	}
 	f.soft.mu.Lock()
 	defer f.soft.mu.Unlock()
 	r, known := f.soft.m.Describe(b.Block.ID)
-	return known && !lost(&r)
+	return known && !lost(&r), nil
 }
 
 // salvage copies what can be read of a file and returns the blocks that cannot. An error says that not all was copied that could be; what was copied
@@ -137,9 +146,12 @@ func (f *fsckFile) salvage(file *namespace.FileBlocks) (without []namespace.Bloc
 	s := salvaging{fsckRun: f.fsckRun, client: client, room: room, in: in, buffer: make([]byte, moveChunk)}
 	var failures []error
 	for _, b := range file.Blocks {
-		if !f.readable(b) {
+		if there, err := f.readable(b); !there {
 			without = append(without, b)
-			failures = append(failures, s.endChain())
+			if err != nil { // and so the file stays
+				err = fmt.Errorf("block blk_%d: %w", b.Block.ID, err)
+			}
+			failures = append(failures, err, s.endChain())
 			continue
 		}
 		if err := s.copy(b.Offset, b.Block.Length); err != nil {

@@ -39,6 +39,7 @@ type scrubbing struct {
 	*Server
 	budget pace.Budget
 	mendAt time.Time
+	gaps   int64 // of the namespace, when it was looked at last
 	lost   map[metadata.BlockID]struct{}
 	bad    map[metadata.BlockID]struct{} // found damaged, and counted
 }
@@ -52,6 +53,9 @@ func (s *Server) scrubBodies(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		now := time.Now()
+		if gaps := b.ns.BodyGaps(); gaps != b.gaps { // a version has come without some
+			b.gaps, b.mendAt = gaps, time.Time{}
+		}
 		if !now.Before(b.mendAt) && b.served() {
 			b.mend(ctx)
 		}

@@ -219,6 +219,7 @@ type Server struct {
 	group  *raftstore.Group
 	bodies *bodyStore
 	mends  chan struct{} // a place for each body that is got from another namenode
+	silent sync.Map      // ids of namenodes that did not answer in time when they were asked for a body last
 	mended atomic.Int64
 	scrub  bodyScrub
 	// adoptions are the files that became small ones by themselves.
@@ -496,6 +497,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.watchCache(work) })
 	g.Go(func() error { return s.compactBodies(work) })
 	g.Go(func() error { return s.scrubBodies(work) })
+	g.Go(func() error { return s.useFormer(work) })
 	g.Go(func() error { return s.adopt(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))

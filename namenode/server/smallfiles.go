@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -42,8 +44,12 @@ func (b *bodyStore) Sync() error {
 	return b.Store.Sync()
 }
 
+// bodiesDir has the bodies, formerDir those of before the state was lost.
+func (s *Server) bodiesDir() string { return filepath.Join(s.config.Dir, "smallfiles") }
+func (s *Server) formerDir() string { return filepath.Join(s.config.Dir, "smallfiles.former") }
+
 func (s *Server) openBodies() error {
-	dir := filepath.Join(s.config.Dir, "smallfiles")
+	dir := s.bodiesDir()
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil { // its name has to be as durable as what will be in it
 		err = journal.FileSystem{}.SyncDir(s.config.Dir)
@@ -63,15 +69,20 @@ func (s *Server) openBodies() error {
 }
 
 // emptyBodies begins anew where there is no state: everything comes again, with the log or from another namenode, and what is there may be of a cluster
-// that was here before, whose ids are given out again.
+// that was here before, whose ids are given out again. It stays beside until the state has come, for what nobody sends: see useFormer.
 func (s *Server) emptyBodies() error {
 	if s.ns.AppliedIndex() > 0 || s.bodies.Figures().Bodies == 0 {
 		return nil
 	}
-	if err := s.bodies.Close(); err != nil {
-		return fmt.Errorf("small files: %w", err)
+	s.bodies.Abandon()
+	_, err := os.Lstat(s.formerDir())
+	switch {
+	case err == nil: // the state has not come since: all that is not in there comes as well as it did
+		err = os.RemoveAll(s.bodiesDir())
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.Rename(s.bodiesDir(), s.formerDir())
 	}
-	if err := os.RemoveAll(filepath.Join(s.config.Dir, "smallfiles")); err != nil {
+	if err != nil {
 		return fmt.Errorf("small files: %w", err)
 	}
 	former := s.bodies
@@ -80,6 +91,95 @@ func (s *Server) emptyBodies() error {
 	}
 	former.Store, s.bodies = s.bodies.Store, former // which the namespace has
 	return nil
+}
+
+const (
+	// formerEvery is how often it is looked whether the state has come, and formerRest how long it takes until the former bodies are tried again after an error.
+	formerEvery, formerRest = time.Second, time.Minute
+	// formerFull is for how long there may be no room beside the former bodies before they go: what comes needs it.
+	formerFull = time.Minute
+)
+
+// useFormer takes from the bodies of before the state was lost what the one that has come lacks, and removes them.
+func (s *Server) useFormer(ctx context.Context) error {
+	if _, err := os.Lstat(s.formerDir()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	fullSince := time.Time{}
+	for ctx.Err() == nil {
+		wait := formerEvery
+		full := s.config.Host.Room()
+		switch {
+		case full == nil:
+			fullSince = time.Time{}
+		case fullSince.IsZero():
+			fullSince = time.Now()
+		case time.Since(fullSince) >= formerFull:
+			s.log.Error("there is no room beside the small files of before the state was lost: they are removed, and those that no other namenode has are lost", "directory", s.formerDir(), "error", full)
+			if err := os.RemoveAll(s.formerDir()); err != nil {
+				s.log.Warn("small files of before the state was lost cannot be removed", "directory", s.formerDir(), "error", err)
+				wait = formerRest
+				break
+			}
+			return nil
+		}
+		if full == nil && s.group.Current() && s.ns.AppliedIndex() > 0 {
+			taken, err := s.takeFormer(ctx)
+			if err == nil {
+				s.log.Info("small files of before the state was lost were looked through, and removed", "taken", taken)
+				return nil
+			}
+			if ctx.Err() == nil {
+				s.log.Warn("small files of before the state was lost stay for now", "directory", s.formerDir(), "taken", taken, "error", err)
+			}
+			wait = formerRest
+		}
+		_ = pace.Wait(ctx, wait)
+	}
+	return nil
+}
+
+// takeFormer takes the former bodies that are needed, are not here, and are what the state says, and removes the directory. Errors: those of ctx and of the disk, with everything
+// still there.
+func (s *Server) takeFormer(ctx context.Context) (taken int, err error) {
+	former, err := smallfile.Open(smallfile.Config{
+		Dir: s.formerDir(), Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer former.Abandon()
+	for id := range former.IDs() {
+		if ctx.Err() != nil {
+			return taken, ctx.Err()
+		}
+		if s.bodies.Has(id) {
+			continue
+		}
+		r, err := s.ns.FindBody(id, 0)
+		if err != nil {
+			return taken, err
+		}
+		if r == nil || r.Data != nil {
+			continue
+		}
+		data, err := former.Get(id)
+		if err == nil {
+			err = r.Verify(data) // else it is damaged, or another cluster's
+		}
+		switch {
+		case err == nil && s.bodies.Offer(id, data):
+			taken++
+		case err == nil:
+			return taken, errors.New("too many small files wait for the disk")
+		case !proven(err) && !errors.Is(err, fs.ErrNotExist):
+			return taken, err
+		}
+	}
+	if err := s.bodies.Sync(); err != nil {
+		return taken, err
+	}
+	return taken, os.RemoveAll(s.formerDir())
 }
 
 // closeBodies runs before the group ends, which may be waiting for room for a body.
@@ -300,13 +400,17 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		done(out, nil)
 		return
 	}
-	if out.Data, err = s.ns.ReadBody(*f.Body); err == nil {
+	var inMemory bool
+	if out.Data, inMemory = s.ns.GlanceBody(*f.Body); inMemory {
 		done(out, nil)
 		return
 	}
-	s.beside(func(err error) { done(nil, err) }, func() {
+	s.beside(func(err error) { done(nil, err) }, func() { // others wait behind this call, and not for its disk
 		var err error
-		if out.Data, err = s.mendBody(s.watching, f.Body, err); err != nil {
+		if out.Data, err = s.ns.ReadBody(*f.Body); err != nil {
+			out.Data, err = s.mendBody(s.watching, f.Body, err)
+		}
+		if err != nil {
 			done(nil, err)
 			return
 		}
@@ -315,7 +419,7 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 }
 
 // FilesWithData implements namenode.SmallFiles.
-func (s *Server) FilesWithData(c metadata.Caller, paths []string, most int64, done func([]namenode.OpenedFile, error)) {
+func (s *Server) FilesWithData(ctx context.Context, c metadata.Caller, paths []string, most int64, done func([]namenode.OpenedFile, error)) {
 	type many struct {
 		files []namenode.OpenedFile
 		refs  []namespace.BodyRef
@@ -327,7 +431,10 @@ func (s *Server) FilesWithData(c metadata.Caller, paths []string, most int64, do
 			return
 		}
 		s.beside(func(err error) { done(nil, err) }, func() {
-			s.readBodies(s.watching, m.refs, func(k int, data []byte, err error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(s.watching, cancel)()
+			s.readBodies(ctx, m.refs, func(k int, data []byte, err error) {
 				f := &m.files[m.at[k]]
 				f.Data, f.Err, f.Whole = data, err, err == nil
 			})
@@ -376,48 +483,94 @@ func (s *Server) Body(ctx context.Context, id metadata.BlockID, generation metad
 	return s.mendBody(ctx, r, err)
 }
 
-// mendTime is how long the other namenodes may take to give a body.
-const mendTime = 5 * time.Second
-
-// maxMends is how many bodies are asked for at a time.
-const maxMends = 16
+const (
+	// mendTime is how long the other namenodes may take to give what one request wants of them.
+	mendTime = 5 * time.Second
+	// mendHedge is how long one of them may take before another one is asked as well.
+	mendHedge = 300 * time.Millisecond
+	// maxMends is how many bodies are asked for at a time.
+	maxMends = 16
+)
 
 // errUnanswered is that of a body that nobody gave, while not everybody has said that he has it not.
 var errUnanswered = errors.New("a namenode that does not answer may have it")
 
-// mendBody gets a body that this member cannot read, for the given reason, from another one, and keeps it, unless its disk is behind.
-//
-// Errors: those of fetchBody.
+// mending gets bodies from the other namenodes, for one request: its goroutine alone uses it.
+type mending struct {
+	*Server
+	ctx    context.Context // of who asks
+	budget context.Context // mendTime from the first body on; nil before that
+	cancel context.CancelFunc
+	peers  bodyPeers
+}
+
+func (s *Server) mending(ctx context.Context) *mending {
+	return &mending{Server: s, ctx: ctx, cancel: func() {}}
+}
+
+func (m *mending) end() {
+	m.cancel()
+	m.peers.close()
+}
+
+// mendBody is body for a request that wants one.
 func (s *Server) mendBody(ctx context.Context, r *namespace.BodyRef, why error) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, mendTime)
-	defer cancel()
-	peers, err := s.bodyPeers()
-	if err != nil {
-		return nil, err
-	}
-	defer peers.close()
-	data, from, err := s.fetchBody(ctx, peers, r)
-	if err != nil {
-		s.log.Warn("no other namenode gives a body of a small file that is missing or damaged here", "body", r.Block, "was", why, "error", err)
-		if metadata.KindOf(err) == metadata.ErrCorrupt {
-			corrupt := metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
-			if errors.Is(err, errUnanswered) {
-				corrupt = fmt.Errorf("%w: %w", corrupt, errUnanswered)
-			}
-			err = corrupt
+	m := s.mending(ctx)
+	defer m.end()
+	return m.body(r, why)
+}
+
+// body gets a body that this member cannot read, for the given reason, from another one, and keeps it, unless its disk is behind.
+//
+// Errors: ErrCorrupt when nobody that answers has it, and errUnanswered too when somebody does not; why, if that says nothing of the bytes here; that of ctx.
+func (m *mending) body(r *namespace.BodyRef, why error) ([]byte, error) {
+	if m.budget == nil {
+		m.budget, m.cancel = context.WithTimeout(m.ctx, mendTime)
+		var err error
+		if m.peers, err = m.bodyPeers(); err != nil {
+			m.budget, m.cancel = nil, func() {}
+			return nil, err
 		}
-		return nil, err
 	}
-	s.log.Warn("a body of a small file was missing or damaged here, and came from another namenode", "body", r.Block, "namenode", from, "was", why)
-	s.mended.Add(1)
+	spent := m.budget.Err() != nil
+	data, from, err := m.fetchBody(m.budget, m.peers, r)
+	switch {
+	case err == nil:
+	case m.ctx.Err() != nil:
+		return nil, m.ctx.Err()
+	default:
+		if !spent {
+			m.log.Warn("no other namenode gives a body of a small file that is missing or damaged here", "body", r.Block, "was", why, "error", err)
+		}
+		if !proven(why) {
+			return nil, fmt.Errorf("%w, and no other namenode that answers has it", why)
+		}
+		corrupt := metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
+		if errors.Is(err, errUnanswered) || errors.Is(err, context.DeadlineExceeded) {
+			corrupt = fmt.Errorf("%w: %w", corrupt, errUnanswered)
+		}
+		return nil, corrupt
+	}
+	m.log.Warn("a body of a small file was missing or damaged here, and came from another namenode", "body", r.Block, "namenode", from, "was", why)
+	m.mended.Add(1)
 	if !errors.Is(why, fs.ErrClosed) && r.Data == nil {
-		s.bodies.Offer(r.Block.ID, data)
+		m.bodies.Offer(r.Block.ID, data)
 	}
 	return data, nil
 }
 
+// proven reports whether an error of reading a body says that its bytes are not here. Others may pass, as that of a disk does that cannot read.
+func proven(err error) bool {
+	return (errors.Is(err, metadata.ErrCorrupt) || errors.Is(err, metadata.ErrReplicaNotFound)) && !errors.Is(err, syscall.EIO)
+}
+
+// bodyLost reports whether an error of getting a body says that no namenode has it.
+func bodyLost(err error) bool {
+	return metadata.KindOf(err) == metadata.ErrCorrupt && proven(err) && !errors.Is(err, errUnanswered)
+}
+
 // bodyPeers are the other namenodes, as givers of bodies. Nobody is connected to before it is asked.
-type bodyPeers []bodyPeer
+type bodyPeers []*bodyPeer
 
 type bodyPeer struct {
 	id   string
@@ -445,72 +598,136 @@ func (s *Server) bodyPeers() (peers bodyPeers, err error) {
 			peers.close()
 			return nil, err
 		}
-		peers = append(peers, bodyPeer{n.ID, conn})
+		peers = append(peers, &bodyPeer{n.ID, conn})
 	}
 	return peers, nil
 }
 
-// fetchBody asks the others for a body in turn, each for mendTime at most. Errors: ErrCorrupt when nobody that answers has it, and
-// errUnanswered too when somebody does not; that of ctx.
+// bodyAnswer is what one of them says.
+type bodyAnswer struct {
+	from *bodyPeer
+	data []byte
+	err  error
+}
+
+// fetchBody asks the others for a body, for mendTime at most: one after the other, each mendHedge after the one before if that has not answered by then, and those last that were
+// silent when they were asked before. The first sound answer counts. Errors: ErrCorrupt when nobody that answers has it, and errUnanswered too when somebody does not; that of ctx.
 func (s *Server) fetchBody(ctx context.Context, peers bodyPeers, r *namespace.BodyRef) (data []byte, from string, err error) {
+	if ctx.Err() != nil {
+		return nil, "", ctx.Err()
+	}
 	select {
 	case s.mends <- struct{}{}:
 		defer func() { <-s.mends }()
 	case <-ctx.Done():
 		return nil, "", ctx.Err()
 	}
-	var answers []error
-	silent := false
-	for _, n := range peers {
-		data, err := n.body(ctx, r)
-		if err == nil {
-			return data, n.id, nil
+	asking, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	request := &pb.BodyRequest{Id: int64(r.Block.ID), Generation: uint64(r.Block.Generation), Applied: s.ns.AppliedIndex()}
+	waiting := s.inTurn(peers)
+	asked := map[*bodyPeer]time.Time{} // who has not answered
+	answers := make(chan bodyAnswer, len(peers))
+	hedge := time.NewTimer(mendHedge)
+	defer hedge.Stop()
+	ask := func() {
+		if len(waiting) == 0 {
+			return
 		}
-		switch status.Code(err) {
-		case codes.NotFound, codes.DataLoss, codes.Unknown: // Unknown: other bytes came
+		n := waiting[0]
+		waiting, asked[n] = waiting[1:], time.Now()
+		hedge.Reset(mendHedge)
+		go func() {
+			data, err := n.body(asking, request, r)
+			answers <- bodyAnswer{n, data, err}
+		}()
+	}
+	var said []error
+	silent := false
+	for ask(); len(asked) > 0; {
+		var a bodyAnswer
+		select {
+		case <-hedge.C:
+			ask()
+			continue
+		case a = <-answers:
+		}
+		delete(asked, a.from)
+		switch code := status.Code(a.err); {
+		case a.err == nil:
+			s.silent.Delete(a.from.id)
+			for n, since := range asked { // who was overtaken
+				if time.Since(since) >= mendHedge {
+					s.silent.Store(n.id, struct{}{})
+				}
+			}
+			return a.data, a.from.id, nil
+		case errors.Is(a.err, metadata.ErrCorrupt), code == codes.NotFound, code == codes.DataLoss: // other bytes came; or none
+			s.silent.Delete(a.from.id)
 		default:
 			silent = true
+			if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) { // else nobody has waited for it
+				s.silent.Store(a.from.id, struct{}{})
+			}
 		}
-		answers = append(answers, fmt.Errorf("%s: %w", n.id, err))
+		said = append(said, fmt.Errorf("%s: %w", a.from.id, a.err))
+		ask()
 	}
 	if ctx.Err() != nil && len(peers) > 0 {
 		return nil, "", ctx.Err()
 	}
-	err = metadata.Errorf(metadata.ErrCorrupt, "nobody else has the body %v: %v", r.Block, errors.Join(answers...))
+	err = metadata.Errorf(metadata.ErrCorrupt, "nobody else has the body %v: %v", r.Block, errors.Join(said...))
 	if silent {
 		err = fmt.Errorf("%w: %w", err, errUnanswered)
 	}
 	return nil, "", err
 }
 
-func (n *bodyPeer) body(ctx context.Context, r *namespace.BodyRef) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, mendTime)
-	defer cancel()
-	answer, err := pb.NewMembershipClient(n.conn).Body(ctx, &pb.BodyRequest{Id: int64(r.Block.ID), Generation: uint64(r.Block.Generation)})
+// inTurn is in which order others are asked.
+func (s *Server) inTurn(peers bodyPeers) bodyPeers {
+	var turn, last bodyPeers
+	for _, n := range peers {
+		if _, silent := s.silent.Load(n.id); silent {
+			last = append(last, n)
+		} else {
+			turn = append(turn, n)
+		}
+	}
+	return append(turn, last...)
+}
+
+func (n *bodyPeer) body(ctx context.Context, request *pb.BodyRequest, r *namespace.BodyRef) ([]byte, error) {
+	answer, err := pb.NewMembershipClient(n.conn).Body(ctx, request)
 	if err == nil {
 		err = r.Verify(answer.GetData())
 	}
 	return answer.GetData(), err
 }
 
-// Body implements pb.MembershipServer: as this namenode has it, and nobody else is asked.
+// Body implements pb.MembershipServer: as this namenode has it, and nobody else is asked. What may pass is no answer: who asks may delete the file of a body that nobody has.
 func (m *membership) Body(ctx context.Context, r *pb.BodyRequest) (*pb.BodyResponse, error) {
 	if _, err := callerAs(ctx, authority.Namenode); err != nil {
 		return nil, err
 	}
 	s := m.server
+	applied := s.ns.AppliedIndex() // before the look
 	found, err := s.ns.FindBody(metadata.BlockID(r.Id), metadata.Generation(r.Generation))
-	if err == nil && found == nil {
+	switch {
+	case err != nil:
+		return nil, status.Error(codes.Unavailable, err.Error())
+	case found == nil && applied < r.Applied:
+		return nil, status.Errorf(codes.Unavailable, "there is no such body here yet: entry %d was applied, and %d where it is looked for", applied, r.Applied)
+	case found == nil:
 		return nil, status.Error(codes.NotFound, "there is no such body here")
 	}
-	var data []byte
-	if err == nil {
-		data, err = s.ns.ReadBody(*found)
-	}
-	if err != nil {
+	data, err := s.ns.ReadBody(*found)
+	switch {
+	case err == nil:
+		return &pb.BodyResponse{Data: data}, nil
+	case proven(err):
 		return nil, status.Error(codes.DataLoss, err.Error())
 	}
-	return &pb.BodyResponse{Data: data}, nil
+	return nil, status.Error(codes.Unavailable, err.Error())
 }
 
 // SetSmallFiles implements namenode.SmallFiles.

@@ -105,6 +105,16 @@ func (f systemFile) Forget(from, n int64) {
 	_ = unix.Fadvise(int(f.Fd()), from, n, unix.FADV_DONTNEED) // a hint
 }
 
+// ReadNow is ReadAt of what is in memory, and does not wait for the disk. Errors: syscall.EAGAIN, where that would be needed; syscall.EOPNOTSUPP, where the file system cannot
+// say; those of ReadAt. It may read less than all of b without one.
+func (f systemFile) ReadNow(b []byte, at int64) (n int, err error) {
+	err = again(func() (err error) {
+		n, err = unix.Preadv2(int(f.Fd()), [][]byte{b}, at, unix.RWF_NOWAIT)
+		return err
+	})
+	return max(n, 0), err
+}
+
 // again repeats a system call that a signal has interrupted.
 func again(call func() error) error {
 	for {

@@ -1142,9 +1142,11 @@ func (*EnlistResponse) Descriptor() ([]byte, []int) {
 }
 
 type BodyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// What who asks has applied of the log.
+	Applied       uint64 `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1189,6 +1191,13 @@ func (x *BodyRequest) GetId() int64 {
 func (x *BodyRequest) GetGeneration() uint64 {
 	if x != nil {
 		return x.Generation
+	}
+	return 0
+}
+
+func (x *BodyRequest) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
 	}
 	return 0
 }
@@ -1421,12 +1430,13 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\x04root\x18\x01 \x01(\fR\x04root\"\x11\n" +
 	"\x0fConfirmResponse\"\x0f\n" +
 	"\rEnlistRequest\"\x10\n" +
-	"\x0eEnlistResponse\"=\n" +
+	"\x0eEnlistResponse\"W\n" +
 	"\vBodyRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"'\n" +
+	"generation\x12\x18\n" +
+	"\aapplied\x18\x03 \x01(\x04R\aapplied\"'\n" +
 	"\fBodyResponse\x12\x17\n" +
 	"\x04data\x18\x01 \x01(\fB\x03\x80\x01\x01R\x04data\"\x12\n" +
 	"\x10BlockDoorRequest\"K\n" +

@@ -157,6 +157,7 @@ type MembershipClient interface {
 	// BlockDoor is where this namenode serves the bytes of small files. For namenodes.
 	BlockDoor(ctx context.Context, in *BlockDoorRequest, opts ...grpc.CallOption) (*BlockDoorResponse, error)
 	// Body is the body of a small file as this namenode has it. For namenodes that lack it. NOT_FOUND: there is none here; DATA_LOSS: it is missing or damaged.
+	// UNAVAILABLE: it cannot be said, as when this namenode has applied less than who asks.
 	Body(ctx context.Context, in *BodyRequest, opts ...grpc.CallOption) (*BodyResponse, error)
 }
 
@@ -266,6 +267,7 @@ type MembershipServer interface {
 	// BlockDoor is where this namenode serves the bytes of small files. For namenodes.
 	BlockDoor(context.Context, *BlockDoorRequest) (*BlockDoorResponse, error)
 	// Body is the body of a small file as this namenode has it. For namenodes that lack it. NOT_FOUND: there is none here; DATA_LOSS: it is missing or damaged.
+	// UNAVAILABLE: it cannot be said, as when this namenode has applied less than who asks.
 	Body(context.Context, *BodyRequest) (*BodyResponse, error)
 	mustEmbedUnimplementedMembershipServer()
 }

@@ -118,7 +118,7 @@ func (p *protocol) openManyWithData(c *hrpc.Call, r *pb.OpenManyWithDataRequestP
 			err   error
 		}
 		got := make(chan opened, 1)
-		p.service.FilesWithData(c.Caller, paths, most, func(files []namenode.OpenedFile, err error) { got <- opened{files, err} })
+		p.service.FilesWithData(c.Context(), c.Caller, paths, most, func(files []namenode.OpenedFile, err error) { got <- opened{files, err} })
 		many := <-got
 		if many.err != nil {
 			c.Fail(many.err) // of all of them

@@ -85,14 +85,20 @@ func (q *request) readMany() (response, error) {
 	if err := q.take(2 * batchread.AnswerSize(len(pieces), size)); err != nil { // the bodies, and the answer
 		return response{}, err
 	}
+	// What is wanted of a body is copied: a body, and what was read with it, is much more than the bytes that were taken for a piece of it.
 	found, failed := make([][]byte, len(pieces)), make([]error, len(pieces))
+	for i, room := 0, make([]byte, size); i < len(pieces); i++ {
+		n := pieces[i].Length
+		found[i], room = room[:0:n], room[n:]
+	}
 	err = q.service.Bodies(q.http.Context(), pool, wanted, func(i int, data []byte, err error) {
 		p := &pieces[i]
-		if end := p.Offset + int64(p.Length); err == nil && end > int64(len(data)) {
+		end := p.Offset + int64(p.Length)
+		if err == nil && end > int64(len(data)) {
 			err = metadata.Errorf(metadata.ErrInvalidArgument, "read of %v up to %d, but it has %d bytes", p.Block, end, len(data))
 		}
 		if failed[i] = err; err == nil {
-			found[i] = data[p.Offset:][:p.Length]
+			found[i] = append(found[i][:0], data[p.Offset:end]...)
 		}
 	})
 	if err != nil {
