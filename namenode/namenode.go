@@ -16,6 +16,9 @@ import (
 // NodeID is a datanode's uuid, stable for the life of its data.
 type NodeID string
 
+// NoNode is what stands in the pipeline of a block group for the datanode of an internal block that failed, by clients (DatanodeID.EMPTY_DATANODE_ID). No datanode has it.
+const NoNode NodeID = "null"
+
 // VolumeID is a storage uuid, stable for the life of the volume's data.
 type VolumeID string
 

@@ -302,7 +302,8 @@ type AppendRequest struct {
 	Tails bool
 }
 
-// UpdatePipelineRequest records a pipeline that was rebuilt. Nodes are given by id, volumes aligned with them or absent.
+// UpdatePipelineRequest records a pipeline that was rebuilt. Nodes are given by id, volumes aligned with them or absent. Of a group node i has internal block i, and is empty where that
+// is lost.
 type UpdatePipelineRequest struct {
 	Retry    Retry
 	Client   string

@@ -346,7 +346,7 @@ func (c *cluster) register(s *hrpc.Server) {
 		}
 		list := &hadooppb.LocatedBlocksProto{FileLength: new(uint64(0)), UnderConstruction: new(f.holder != ""), IsLastBlockComplete: new(f.holder == ""), EcPolicy: f.coding}
 		if q.GetTails() {
-			list.FileId = &f.id
+			list.FileId, list.ModificationTime = &f.id, &f.mtime
 		}
 		offset := uint64(0)
 		for i, b := range f.blocks {

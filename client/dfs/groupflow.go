@@ -98,6 +98,9 @@ type unitStream interface {
 // errFew: the reason is among the attempt's causes.
 var errFew = errors.New("too few internal blocks of the group can be read")
 
+// errExchanged: the file has other blocks in the place of the group.
+var errExchanged = errors.New("other blocks have taken the place of the group")
+
 // openGroup prepares to read length bytes at a place of a group; nil: too few of its internal blocks have not failed yet.
 func (r *Reader) openGroup(ctx context.Context, a *attempt, b *located, offset, length int64) *groupFlow {
 	f := &groupFlow{r: r, ctx: ctx, a: a, b: b, g: b.group, coder: b.group.coder, pos: offset, end: offset + length, units: make([]unitFlow, len(b.group.units))}
@@ -137,9 +140,10 @@ func (f *groupFlow) spare() int {
 func (f *groupFlow) during(a *attempt) { f.a = a }
 func (f *groupFlow) until() int64      { return f.b.end() }
 
-// failed has nothing to add to too few internal blocks, each of which was blamed when it failed. Anything else would not go away.
+// failed has nothing to add to too few internal blocks, each of which was blamed when it failed, nor to other blocks in the place of the group, which are read from where the reader is.
+// Anything else would not go away.
 func (f *groupFlow) failed(err error) error {
-	if errors.Is(err, errFew) {
+	if errors.Is(err, errFew) || errors.Is(err, errExchanged) {
 		return nil
 	}
 	return err
@@ -174,7 +178,7 @@ func (f *groupFlow) read() ([]byte, error) {
 			f.pos += int64(len(data))
 			return data, nil
 		}
-		if err := f.lose(u, err); err != nil {
+		if err := f.lose(u, u.at, err); err != nil {
 			return nil, f.over(err)
 		}
 	}
@@ -319,8 +323,8 @@ func (f *groupFlow) dispensable(u *unitFlow) bool {
 	return true
 }
 
-// lose takes note of an internal block that failed. Errors: the context's; errFew; a token has to be renewed.
-func (f *groupFlow) lose(u *unitFlow, cause error) error {
+// lose takes note of an internal block that failed, with the token in asked. Errors: the context's; errFew; errExchanged and what the namenode says when a token has to be renewed.
+func (f *groupFlow) lose(u *unitFlow, asked *located, cause error) error {
 	if u.s != nil {
 		u.s.close()
 		u.s = nil
@@ -333,6 +337,8 @@ func (f *groupFlow) lose(u *unitFlow, cause error) error {
 		return nil
 	case errors.Is(cause, errOvertaken):
 		f.r.c.suspect(u.node, u.at.block, u.at.token, true)
+	case refusedToken(cause) && u.at != asked: // it is another one by now
+		return nil
 	case refusedToken(cause) && !f.a.renewed:
 		return f.renew()
 	default:
@@ -348,15 +354,16 @@ func (f *groupFlow) lose(u *unitFlow, cause error) error {
 	return nil
 }
 
-// renew asks for the locations again: tokens have expired, which is nobody's fault.
+// renew asks for the locations again: tokens have expired, which is nobody's fault. What the flow knows of places, internal blocks and their code is of this group: with another block in its
+// place it is at its end. Errors: errFew, errExchanged; the namenode's.
 func (f *groupFlow) renew() error {
 	f.a.renewed = true
 	b, err := f.r.at(f.ctx, f.b.offset, true)
 	if err != nil {
 		return err
 	}
-	if b.group == nil {
-		return &Error{Op: "read", Path: f.r.path, Kind: metadata.ErrIO, Message: "the file has been replaced since it was opened"}
+	if b.group == nil || b.block.GetBlockId() != f.b.block.GetBlockId() {
+		return errExchanged
 	}
 	f.b, f.g = b, b.group
 	for i := range f.units {
@@ -428,21 +435,29 @@ func (f *groupFlow) readStripe(from, to int64) error {
 		if enough < l.Data {
 			return errFew
 		}
+		asked := make([]*located, len(sources))
+		for i, u := range sources {
+			asked[i] = u.at
+		}
 		failures := f.readParts(sources, base)
 		var failure error
-		for i, err := range failures {
-			if err != nil {
-				if err = f.lose(sources[i], err); err != nil && failure == nil {
+		failed := false
+		for _, refused := range [...]bool{false, true} { // tokens last: when they are renewed the datanodes may be others
+			for i, err := range failures {
+				if err == nil || refusedToken(err) != refused {
+					continue
+				}
+				failed = true
+				if err = f.lose(sources[i], asked[i], err); err != nil && failure == nil {
 					failure = err
 				}
+				if failure != nil && refused {
+					break
+				}
 			}
-		}
-		if failure != nil {
-			return failure
-		}
-		failed := false
-		for _, err := range failures {
-			failed = failed || err != nil
+			if failure != nil {
+				return failure
+			}
 		}
 		if failed {
 			continue

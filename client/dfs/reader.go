@@ -62,6 +62,7 @@ type Reader struct {
 	stream source
 	closed bool
 	inode  uint64 // 0: the server does not say
+	mtime  uint64 // when its bytes were changed last; 0: the server does not say, or it is being written
 
 	// patience is how long a datanode may say nothing, and that nobody is asked again who did; 0: as long as the client's do, and they are.
 	patience time.Duration
@@ -163,6 +164,9 @@ func (c *Client) newReader(ctx context.Context, name string, list *hadooppb.Loca
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
 		return nil, wrap("open", name, err)
 	}
+	if list.GetIsLastBlockComplete() {
+		r.mtime = list.GetModificationTime()
+	}
 	if c.config.LeaveSilent {
 		r.patience = c.config.DatanodeTimeout
 	}
@@ -175,10 +179,16 @@ func (r *Reader) Size() int64 { return r.length }
 // Name is the path of the file.
 func (r *Reader) Name() string { return r.path }
 
-// learn adds blocks to those known. The length of the last one follows from that of the file.
+// learn adds blocks to those known.
 func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.learnLocked(list)
+}
+
+// learnLocked adds blocks, of a list in the form that the file is known to have. No two that are known have a byte in common: one that is new replaces all that it overlaps.
+// The length of the last one follows from that of the file.
+func (r *Reader) learnLocked(list *hadooppb.LocatedBlocksProto) {
 	add := func(p *hadooppb.LocatedBlockProto) {
 		b := &located{
 			block:  p.GetB(),
@@ -187,8 +197,11 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 			size:   int64(p.GetB().GetNumBytes()),
 			nodes:  p.GetLocs(),
 		}
+		if b.offset < 0 || b.offset >= r.length {
+			return
+		}
 		if last := list.GetLastBlock(); last != nil && last.GetB().GetBlockId() == b.block.GetBlockId() {
-			b.size = max(r.length-b.offset, 0)
+			b.size = r.length - b.offset
 			b.open = !list.GetIsLastBlockComplete()
 		}
 		b.size = min(b.size, r.length-b.offset)
@@ -198,14 +211,9 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 		if striped(p) && r.coder != nil {
 			b.group = newLocatedGroup(p, r.coder)
 		}
-		i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].offset >= b.offset })
-		if i < len(r.blocks) && r.blocks[i].offset == b.offset {
-			r.blocks[i] = b
-			return
-		}
-		r.blocks = append(r.blocks, nil)
-		copy(r.blocks[i+1:], r.blocks[i:])
-		r.blocks[i] = b
+		from := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].end() > b.offset })
+		to := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].offset >= b.end() })
+		r.blocks = slices.Replace(r.blocks, from, to, b)
 	}
 	for _, p := range list.GetBlocks() {
 		add(p)
@@ -216,7 +224,7 @@ func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
 	}
 }
 
-// at returns the block that holds the byte at pos, asking the namenode if it is not known, or if fresh.
+// at returns the block that holds the byte at pos, asking the namenode if it is not known, or if fresh. Nothing is learned of a file that is another one by now.
 func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error) {
 	if !fresh {
 		if b := r.known(pos); b != nil {
@@ -230,50 +238,62 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 	if err != nil {
 		return nil, err
 	}
-	before := r.known(pos)
-	if r.exchanged(list, before, pos) {
+	r.mu.Lock()
+	defer r.mu.Unlock() // all at once: groups are read as the policy says that their list came with
+	switch before, now := r.knownLocked(pos), blockIn(list, pos); {
+	case r.exchangedLocked(list, before, now):
 		coder, err := coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1})
 		if err != nil {
 			return nil, wrap("read", r.path, err)
 		}
-		r.mu.Lock()
 		r.blocks, r.coder, r.form = nil, coder, list.GetEcPolicy().GetId()
-		r.mu.Unlock()
-		before = nil
+	case r.inode != 0 && list.GetFileId() != 0 && list.GetFileId() != r.inode, list.GetEcPolicy().GetId() != r.form, isOther(before, now):
+		return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: "the file has been replaced since it was opened"}
 	}
-	r.learn(list)
-	if b := r.known(pos); b != nil {
-		if before != nil && before.block.GetBlockId() != b.block.GetBlockId() {
-			return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: "the file has been replaced since it was opened"}
-		}
+	r.learnLocked(list)
+	if b := r.knownLocked(pos); b != nil {
 		return b, nil
 	}
 	return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("the file has no block at offset %d any more", pos)}
 }
 
-// exchanged reports whether other blocks have taken the place of those that are known, with the same bytes: the file has got another form, or groups the
-// place of its open end. Another file under the same name is no such case. before is what is known at pos, nil for nothing.
-func (r *Reader) exchanged(list *hadooppb.LocatedBlocksProto, before *located, pos int64) bool {
+// exchangedLocked reports whether other blocks have taken the place of those that are known, with the same bytes: the file has got another form, or groups the
+// place of its open end. Another file under the same name is no such case, nor is one that was truncated and has grown again, which none can be that has a policy: its time is another one. before is what is known at a place, now what a list has there, nil for nothing.
+func (r *Reader) exchangedLocked(list *hadooppb.LocatedBlocksProto, before *located, now *hadooppb.LocatedBlockProto) bool {
 	if r.inode == 0 || list.GetFileId() != r.inode || int64(list.GetFileLength()) < r.length && list.GetIsLastBlockComplete() {
 		return false
 	}
-	r.mu.Lock()
-	form := r.form
-	r.mu.Unlock()
-	if before == nil || form != list.GetEcPolicy().GetId() {
-		return form != list.GetEcPolicy().GetId()
+	if list.GetEcPolicy().GetId() != r.form {
+		return true
 	}
-	for _, b := range append(list.GetBlocks()[:len(list.GetBlocks()):len(list.GetBlocks())], list.GetLastBlock()) {
-		if b != nil && int64(b.GetOffset()) <= pos && (pos < int64(b.GetOffset()+b.GetB().GetNumBytes()) || b == list.GetLastBlock()) {
-			return b.GetB().GetBlockId() != before.block.GetBlockId()
+	return isOther(before, now) && (r.form != 0 || r.mtime == 0 || r.mtime == list.GetModificationTime())
+}
+
+// isOther reports whether there is another block in the place of one; nil for none.
+func isOther(before *located, now *hadooppb.LocatedBlockProto) bool {
+	return before != nil && now != nil && now.GetB().GetBlockId() != before.block.GetBlockId()
+}
+
+// blockIn is the block of a list that has the byte at pos, which all from the beginning of the last one on are taken for; nil: the list has none.
+func blockIn(list *hadooppb.LocatedBlocksProto, pos int64) *hadooppb.LocatedBlockProto {
+	for _, b := range list.GetBlocks() {
+		if int64(b.GetOffset()) <= pos && pos < int64(b.GetOffset()+b.GetB().GetNumBytes()) {
+			return b
 		}
 	}
-	return false
+	if last := list.GetLastBlock(); last != nil && int64(last.GetOffset()) <= pos {
+		return last
+	}
+	return nil
 }
 
 func (r *Reader) known(pos int64) *located {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.knownLocked(pos)
+}
+
+func (r *Reader) knownLocked(pos int64) *located {
 	i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].end() > pos })
 	if i < len(r.blocks) && r.blocks[i].offset <= pos {
 		return r.blocks[i]

@@ -381,6 +381,26 @@ func TestInternalBlocksOfLeavingNodesAreCopied(t *testing.T) {
 	}
 }
 
+// An internal block whose datanode failed while it was written is nobody's: no datanode is waited for in its place, whether the pipeline is recorded with an empty id for it or as clients say it.
+func TestNobodyIsWaitedForInPlaceOfWhoFailed(t *testing.T) {
+	t.Parallel()
+	for _, nobody := range []string{"", "null"} {
+		a := newArray(t, "RS-3-2-1024k", 5, 1)
+		g := a.group(1, 0)
+		a.put(g, true)
+		pipeline := []string{string(a.nodes[0]), nobody, string(a.nodes[2]), nobody, string(a.nodes[4])}
+		if late := a.m.Late(pipeline); len(late) > 0 {
+			t.Errorf("%q: late are %q", nobody, late)
+		}
+		if !a.m.Nowhere(g.ID, pipeline) {
+			t.Errorf("%q: all datanodes have reported, and it may be somewhere", nobody)
+		}
+		if !a.m.Unwritten(g.ID, pipeline, 2) {
+			t.Errorf("%q: two internal blocks are found, and all datanodes have reported: others are waited for", nobody)
+		}
+	}
+}
+
 func TestLayoutsFitTheIds(t *testing.T) {
 	t.Parallel()
 	for _, p := range metadata.ErasurePolicies() {

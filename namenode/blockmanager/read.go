@@ -126,10 +126,15 @@ func (m *Manager) Durable(want metadata.Block) bool {
 	return m.Replicated(want) >= m.config.MinReplication
 }
 
+// Foresee is what Choose would find now.
+func (m *Manager) Foresee(r placement.Request) placement.Choice {
+	r.Seed = m.random()
+	return placement.Choose(m.candidates, r)
+}
+
 // Choose finds targets for a new block, or more of them for an old one.
 func (m *Manager) Choose(r placement.Request) placement.Choice {
-	r.Seed = m.random()
-	c := placement.Choose(m.candidates, r)
+	c := m.Foresee(r)
 	for _, l := range c.Targets {
 		m.nodes[l.Node.ID].candidate.Xceivers++ // until the next beat tells
 	}

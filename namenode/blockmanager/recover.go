@@ -140,7 +140,7 @@ func (m *Manager) heardOf(pipeline []string) bool {
 // that were forgotten.
 func (m *Manager) Late(pipeline []string) (late []string) {
 	for _, id := range pipeline {
-		if id == "" { // an internal block whose datanode left the pipeline
+		if id == "" || id == string(namenode.NoNode) { // an internal block whose datanode left the pipeline, as it is recorded now and as it was
 			continue
 		}
 		n := m.nodes[namenode.NodeID(id)]

@@ -499,7 +499,7 @@ func nodeOf(d *pb.DatanodeID) (namenode.Node, error) {
 	}
 	ip := net.ParseIP(n.IP)
 	switch {
-	case n.ID == "" || len(n.ID) > maxIDLength:
+	case n.ID == "" || n.ID == namenode.NoNode || len(n.ID) > maxIDLength:
 		return n, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode registers without a uuid")
 	case ip == nil || ip.IsUnspecified():
 		return n, metadata.Errorf(metadata.ErrInvalidArgument, "datanode %s registers with address %q, which clients cannot dial", n.ID, n.IP)

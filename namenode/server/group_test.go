@@ -78,6 +78,9 @@ func TestGroupOfAFile(t *testing.T) {
 	if err := w.rpc.Call(t.Context(), clientprotocol.Name, "updatePipeline", update, new(hadoop.UpdatePipelineResponseProto)); err != nil {
 		t.Fatal(err)
 	}
+	if f, ok := lead.ns.FileByID(metadata.INodeID(w.id)); !ok || len(f.Nodes) != 5 || f.Nodes[0] != b.Locs[0].Id.GetDatanodeUuid() || f.Nodes[1] != "" || f.Nodes[4] != b.Locs[4].Id.GetDatanodeUuid() {
+		t.Errorf("the pipeline is recorded as %q", f.Nodes)
+	}
 	w.last = bumped.Block.B
 	group := w.block(4<<20 + 5)
 	layout := metadata.ErasurePolicies()[1].Layout

@@ -62,6 +62,14 @@ func (l *leases) renew(client string, now namespace.LogTime) bool {
 	return true
 }
 
+// silent reports whether a client was not heard of for so long that another may take what it writes.
+func (l *leases) silent(client string, now namespace.LogTime) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.holders[client]
+	return h != nil && now-h.heard > namespace.SoftLimit
+}
+
 // look makes the table agree with the namespace's leases and returns the holders silent for longer than limit.
 func (l *leases) look(all []namespace.LeaseInfo, now, limit namespace.LogTime) (expired []namespace.LeaseInfo) {
 	l.mu.Lock()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -95,7 +96,7 @@ func (s *Server) BeginRewrite(c metadata.Caller, r namenode.RewriteRequest, done
 		done(nil, err)
 		return
 	}
-	s.copyBeside(c, f, r.Retry, r.Client, erasure, replication, func(made *metadata.FileStatus, err error) {
+	s.copyBeside(c, f, r.Retry, r.Client, erasure, replication, true, func(made *metadata.FileStatus, err error) {
 		if err != nil {
 			done(nil, err)
 			return
@@ -128,15 +129,20 @@ func (s *Server) otherForm(c metadata.Caller, f *namespace.FileInfo, r namenode.
 	return erasure, replication, err
 }
 
-// copyBeside makes the file that f is copied to. One that is there is replaced: whoever writes it finds it deleted.
+// besidePath is where the copy of a file is.
+func besidePath(f *namespace.FileInfo) string {
+	return rewrites + "/" + strconv.FormatUint(uint64(f.Status.ID), 10)
+}
+
+// copyBeside makes the file that f is copied to. One that is there is replaced, if that is wanted: whoever writes it finds it deleted. Else it is an error as for any file that is made.
 func (s *Server) copyBeside(
-	c metadata.Caller, f *namespace.FileInfo, retry namenode.Retry, client string, erasure uint32, replication int, done func(*metadata.FileStatus, error),
+	c metadata.Caller, f *namespace.FileInfo, retry namenode.Retry, client string, erasure uint32, replication int, replace bool, done func(*metadata.FileStatus, error),
 ) {
 	if _, ok := s.rewritten(f.Path); ok {
 		done(nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is itself what a file is copied to", f.Path))
 		return
 	}
-	t, err := target(rewrites + "/" + strconv.FormatUint(uint64(f.Status.ID), 10))
+	t, err := target(besidePath(f))
 	if err != nil {
 		done(nil, err)
 		return
@@ -150,7 +156,7 @@ func (s *Server) copyBeside(
 		writer.Superuser = true // to write there; the file is the caller's
 		e := newEnvelope()
 		e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
-			Target: t, Mode: 0o600, ClientName: client, Overwrite: true, Create: true, Replication: uint32(max(replication, 1)), BlockSize: f.Status.BlockSize,
+			Target: t, Mode: 0o600, ClientName: client, Overwrite: replace, Create: true, Replication: uint32(max(replication, 1)), BlockSize: f.Status.BlockSize,
 			ClientNode: string(namenode.WriterNode(client)), MinBlockSize: 1, Erasure: erasure,
 		}}
 		s.change(&writer, retry, e, func(result *namespace.Result, err error) {
@@ -291,6 +297,32 @@ func (s *Server) whole(source metadata.INodeID, done func(error)) {
 		}
 		s.soft.mu.Unlock()
 		done(s.orStandby(err))
+	})
+}
+
+// clearBeside removes the copy of a file that nobody is at work on, before the leader makes one: that of a try before, or of a client that was silent for as long as another may take its lease, or
+// has given up. One that somebody else is writing, or has just written and will have exchanged, stays.
+//
+// Errors: ErrBeingCreated for such a one.
+func (s *Server) clearBeside(f *namespace.FileInfo) error {
+	id, err := s.ns.Resolve(s.myself(), besidePath(f))
+	if err != nil {
+		if metadata.KindOf(err) == metadata.ErrNotExist {
+			err = nil
+		}
+		return err
+	}
+	made, there := s.ns.FileByID(id)
+	if !there {
+		return nil
+	}
+	writing := made.UnderConstruction && made.Holder != sealClient && made.Holder != namespace.RecoveryHolder && !s.leases.silent(made.Holder, s.clock.now())
+	written := !made.UnderConstruction && made.Status.Erasure != f.Status.Erasure && made.Status.Length == f.Status.Length && s.clock.wall()-made.Status.MTime <= metadata.Time(rewriteStays.Milliseconds())
+	if writing || written {
+		return metadata.Errorf(metadata.ErrBeingCreated, "%s is being converted to another form by %s", f.Path, cmp.Or(made.Holder, made.Status.Owner))
+	}
+	return s.await(func(done func(error)) {
+		s.Delete(s.myself(), namenode.Retry{}, fmt.Sprintf("/.reserved/.inodes/%d", id), false, func(_ bool, err error) { done(err) })
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/blockmanager"
+	"github.com/gohops/hops/namenode/placement"
 )
 
 // Open ends whose writers have gone without sealing them are sealed here: the leader makes the file beside, and has a datanode that has the block write the
@@ -243,34 +244,44 @@ func (s *Server) sealEnd(r *reign, inode metadata.INodeID) error {
 		return nil
 	}
 	source, group, err := s.groupBeside(r, f, tail, policy, nil)
-	if err != nil {
-		return err
-	}
-	e := newEnvelope()
-	e.command.Op = &logpb.Command_SealTail{SealTail: &logpb.SealTail{Inode: uint64(inode), Tail: blockOf(tail), Source: uint64(source)}}
-	err = s.await(func(done func(error)) {
-		c := s.myself()
-		s.simple(&c, namenode.Retry{}, e, done)
-	})
 	if err == nil {
+		e := newEnvelope()
+		e.command.Op = &logpb.Command_SealTail{SealTail: &logpb.SealTail{Inode: uint64(inode), Tail: blockOf(tail), Source: uint64(source)}}
+		err = s.await(func(done func(error)) {
+			c := s.myself()
+			s.simple(&c, namenode.Retry{}, e, done)
+		})
+	}
+	switch {
+	case err == nil:
 		s.log.Info("the end of a file was sealed", "file", f.Path, "block", tail.String(), "group", group)
+	case source != 0: // the next try, or who converts the file, finds nothing in the way
+		_ = s.await(func(done func(error)) { s.dropCopy(s.myself(), source, func() { done(nil) }) })
 	}
 	return err
 }
 
 // groupBeside has a file made beside f, of the group that a block of f becomes; of none if it is empty. doors are where the block is if it is a body, nil if datanodes have it.
-// The source may be there with an error, too, and is 0 else.
+// The source may be there with an error, too, and is 0 else. Nothing is made that could not be finished as things are, and what somebody else copies f to is left alone (ErrBeingCreated).
 func (s *Server) groupBeside(
 	r *reign, f *namespace.FileInfo, b metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location,
 ) (source metadata.INodeID, group *metadata.Block, err error) {
-	err = s.await(func(done func(error)) {
-		s.copyBeside(s.myself(), f, namenode.Retry{}, sealClient, 1+uint32(policy.ID), 1, func(made *metadata.FileStatus, err error) {
-			if err == nil {
-				source = made.ID
-			}
-			done(err)
+	if b.Length > 0 {
+		err = s.hasPlaces(f, b, policy, doors)
+	}
+	if err == nil {
+		err = s.clearBeside(f)
+	}
+	if err == nil {
+		err = s.await(func(done func(error)) {
+			s.copyBeside(s.myself(), f, namenode.Retry{}, sealClient, 1+uint32(policy.ID), 1, false, func(made *metadata.FileStatus, err error) {
+				if err == nil {
+					source = made.ID
+				}
+				done(err)
+			})
 		})
-	})
+	}
 	if err == nil && b.Length > 0 {
 		group, err = s.orderGroup(r, source, b, policy, doors)
 	}
@@ -278,6 +289,25 @@ func (s *Server) groupBeside(
 		err = s.completeSource(r, source, group)
 	}
 	return source, group, err
+}
+
+// hasPlaces says why no group can be made of a block of f at the moment: nobody gives the block, or there are too few datanodes that the group could go to.
+func (s *Server) hasPlaces(f *namespace.FileInfo, b metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) error {
+	want := placement.Request{Want: policy.Layout.Units(), BlockSize: f.Status.BlockSize, Spread: true, Policy: namenode.StoragePolicyByID(f.Policy)}
+	if want.Policy.Types[0] == namenode.RAMDisk {
+		want.Policy = namenode.HotPolicy
+	}
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	if at, _ := s.soft.m.Locate(b.ID, ""); len(doors) == 0 && len(at) == 0 {
+		return nobodyGives(b)
+	}
+	choice := s.soft.m.Foresee(want)
+	return choice.GroupErr(f.Path, policy)
+}
+
+func nobodyGives(b metadata.Block) error {
+	return metadata.Errorf(metadata.ErrIO, "no datanode has %v, or none that has it is there", b)
 }
 
 // orderGroup has a datanode make the group, one that has the block or, of a body, one that is to have the group, and waits until all of its internal blocks that have bytes are stored: what it
@@ -302,7 +332,7 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 		makers = at
 	}
 	if len(makers) == 0 {
-		return nil, metadata.Errorf(metadata.ErrIO, "no datanode has %v, or none that has it is there", tail)
+		return nil, nobodyGives(tail)
 	}
 	group := l.Block
 	group.Length = tail.Length

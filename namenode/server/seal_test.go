@@ -205,6 +205,131 @@ func TestWhereTheInternalBlocksOfAnEndGo(t *testing.T) {
 	}
 }
 
+// endOpen makes a closed file with an erasure coding policy of which all is an open end of 777 bytes, that the leader does not seal by itself.
+func (m *member) endOpen(t *testing.T, path string, policy uint32, nodes map[string]*datanode) (*writing, metadata.Block) {
+	t.Helper()
+	e := newEnvelope()
+	e.command.Op = &logpb.Command_SetErasurePolicy{SetErasurePolicy: &logpb.SetErasurePolicy{Target: &logpb.Target{}, Policy: 1 + policy}}
+	caller := m.caller()
+	check(t, m.await(func(done func(error)) {
+		m.change(&caller, namenode.Retry{}, e, func(_ *namespace.Result, err error) { done(err) })
+	}))
+	w := m.begin(t, path, "writer of "+path, 1)
+	var added hadoop.AddBlockResponseProto
+	check(t, w.rpc.Call(t.Context(), clientprotocol.Name, "addBlock", &hadoop.AddBlockRequestProto{Src: &w.path, ClientName: &w.client, FileId: &w.id, Tail: ptr(true)}, &added))
+	w.last = added.Block.B
+	tail := w.block(777)
+	for _, at := range added.Block.Locs {
+		nodes[at.Id.GetDatanodeUuid()].has(tail, pb.ReplicaState_FINALIZED)
+	}
+	m.knows(t, tail, len(added.Block.Locs))
+	x := &m.reign.Load().ends
+	x.mu.Lock()
+	if x.tries == nil {
+		x.tries = map[metadata.BlockID]*sealTry{}
+	}
+	x.tries[tail.ID] = &sealTry{running: true}
+	x.mu.Unlock()
+	if ok, err := w.complete(); err != nil || !ok {
+		t.Fatalf("complete: %t, %v", ok, err)
+	}
+	return w, tail
+}
+
+// Who converts a file whose end the leader cannot seal, or could, is not disturbed by the tries of that, neither while the copy is written nor when it is about to be exchanged. A try that cannot come to
+// anything makes nothing; the copy of a client that is silent is nobody's.
+func TestTheLeaderLeavesAloneWhatIsConverted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	lead := c.leader()
+	check(t, lead.group.Raise(release.SealedTails))
+	nodes := map[string]*datanode{}
+	for i := range 4 {
+		nodes[fmt.Sprintf("dn%d", i)] = c.datanode(fmt.Sprintf("dn%d", i))
+	}
+	lead.soft.mu.Lock()
+	lead.soft.m.Pause(true) // nothing else is ordered meanwhile
+	lead.soft.mu.Unlock()
+	r := lead.reign.Load()
+	for _, x := range []struct {
+		what   string
+		policy metadata.ErasurePolicyID
+		refuse *metadata.Kind // of a try while the file is converted
+	}{{"few", 1, metadata.ErrIO}, {"enough", 2, metadata.ErrBeingCreated}} {
+		w, tail := lead.endOpen(t, "/"+x.what, uint32(x.policy), nodes)
+		inode := metadata.INodeID(w.id)
+		if x.what == "few" {
+			if err := lead.sealEnd(r, inode); !errors.Is(err, metadata.ErrIO) {
+				t.Errorf("%s datanodes: %v", x.what, err)
+			}
+			if id, err := lead.ns.Resolve(lead.myself(), fmt.Sprintf("%s/%d", rewrites, inode)); err == nil {
+				t.Errorf("%s datanodes: inode %d was made for a group that has no places", x.what, id)
+			}
+		}
+		copied := &writing{t: t, rpc: lead.rpc(t), client: "operator of " + x.what}
+		var made hadoop.BeginRewriteResponseProto
+		begin := &hadoop.BeginRewriteRequestProto{Src: &w.path, ClientName: &copied.client, Policy: ptr(namenode.ReplicationPolicy), Replication: ptr(uint32(1))}
+		check(t, lead.operator(t, lead.config.Door.Daemon(), "beginRewrite", begin, &made))
+		copied.id, copied.path = made.GetSource(), fmt.Sprintf("/.reserved/.inodes/%d", made.GetSource())
+		try := func(when string, open bool) {
+			t.Helper()
+			err := lead.sealEnd(r, inode)
+			if f, there := lead.ns.FileByID(metadata.INodeID(copied.id)); !errors.Is(err, x.refuse) || !there || f.UnderConstruction != open || open && f.Holder != copied.client {
+				t.Errorf("%s datanodes: a try to seal %s ends with %v; the copy is there: %t, %+v", x.what, when, err, there, f)
+			}
+		}
+		try("when the copy was begun", true)
+		b, err := copied.addBlock()
+		check(t, err)
+		try("while the copy is written", true)
+		nodes[b.Locs[0].Id.GetDatanodeUuid()].has(copied.block(uint64(tail.Length)), pb.ReplicaState_FINALIZED)
+		if x.what == "few" {
+			if ok, err := copied.complete(); err != nil || !ok {
+				t.Fatalf("complete: %t, %v", ok, err)
+			}
+			try("before the exchange", false)
+			check(t, lead.operator(t, lead.config.Door.Daemon(), "endRewrite", &hadoop.EndRewriteRequestProto{Src: &w.path, Source: made.Source, Blocks: made.Blocks}, new(hadoop.EndRewriteResponseProto)))
+			if f, _ := lead.ns.FileByID(inode); f == nil || f.Status.Erasure != 0 || len(f.Blocks) != 1 || f.Blocks[0].ID != metadata.BlockID(b.B.GetBlockId()) {
+				t.Errorf("converted: %+v", f)
+			}
+			continue
+		}
+		lead.leases.mu.Lock()
+		lead.leases.holders[copied.client].heard -= namespace.SoftLimit + 1000
+		lead.leases.mu.Unlock()
+		ended := make(chan error, 1)
+		go func() { ended <- lead.sealEnd(r, inode) }()
+		var order *pb.Rebuild
+		eventually(t, "a datanode is told to make a group", func() bool {
+			for _, d := range nodes {
+				d.mu.Lock()
+				for _, o := range d.orders {
+					for _, x := range o.Rebuild {
+						order = x
+					}
+				}
+				d.mu.Unlock()
+			}
+			return order != nil
+		})
+		layout := metadata.ErasurePolicies()[1].Layout
+		for _, p := range order.Targets {
+			nodes[p.Node.Uuid].has(metadata.Block{
+				ID: metadata.BlockID(order.Group.Id).Internal(int(p.Unit)), Generation: metadata.Generation(order.Group.Generation), Length: layout.UnitLength(tail.Length, int(p.Unit)),
+			}, pb.ReplicaState_FINALIZED)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if f, _ := lead.ns.FileByID(inode); f == nil || len(f.Blocks) != 1 || !f.Blocks[0].ID.Striped() {
+			t.Errorf("sealed: %+v", f)
+		}
+		if f, there := lead.ns.FileByID(metadata.INodeID(copied.id)); there {
+			t.Errorf("the copy of a silent client stays: %+v", f)
+		}
+	}
+}
+
 // A datanode that did not take what it should is avoided the next time, and once.
 func TestWhoRefusesAnEndIsAvoided(t *testing.T) {
 	var x sealing

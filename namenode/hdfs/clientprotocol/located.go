@@ -131,7 +131,7 @@ func (e *encoder) fileSize(f *namenode.LocatedFile, pool string) int {
 		n += delimitedSize(e.blockSize(f.Last, pool))
 	}
 	if f.Tails {
-		n += 1 + varintSize(uint64(f.Status.ID))
+		n += 1 + varintSize(uint64(f.Status.MTime)) + 1 + varintSize(uint64(f.Status.ID))
 	}
 	return n + erasureSize(f.Status.Erasure)
 }
@@ -152,6 +152,7 @@ func (e *encoder) appendFile(to []byte, field int, f *namenode.LocatedFile, pool
 		to = appendErasure(append(to, 7<<3|2), f.Status.Erasure)
 	}
 	if f.Tails {
+		to = appendVarint(to, 14, uint64(f.Status.MTime))
 		to = appendVarint(to, 15, uint64(f.Status.ID))
 	}
 	return to

@@ -91,6 +91,9 @@ func fileMessage(f *namenode.LocatedFile, pool string) *pb.LocatedBlocksProto {
 	if f.Last != nil {
 		m.LastBlock = blockMessage(f.Last, pool)
 	}
+	if f.Tails {
+		m.ModificationTime, m.FileId = ptr(uint64(f.Status.MTime)), ptr(uint64(f.Status.ID))
+	}
 	return m
 }
 
@@ -144,7 +147,7 @@ func anyBlock(r *rand.Rand, nodes []*namenode.Node) namenode.LocatedBlock {
 }
 
 func anyFile(r *rand.Rand, nodes []*namenode.Node) *namenode.LocatedFile {
-	f := &namenode.LocatedFile{Status: anyStatus(r), Length: number(r), UnderConstruction: r.IntN(2) == 0, LastComplete: r.IntN(2) == 0}
+	f := &namenode.LocatedFile{Status: anyStatus(r), Length: number(r), UnderConstruction: r.IntN(2) == 0, LastComplete: r.IntN(2) == 0, Tails: r.IntN(2) == 0}
 	for range r.IntN(4) * r.IntN(4) {
 		f.Blocks = append(f.Blocks, anyBlock(r, nodes))
 	}

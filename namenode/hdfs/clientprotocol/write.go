@@ -164,7 +164,11 @@ func (p *protocol) updatePipeline(c *hrpc.Call, r *pb.UpdatePipelineRequestProto
 	}
 	request := namenode.UpdatePipelineRequest{Retry: retry(c), Client: r.GetClientName(), Old: before, New: after}
 	for _, n := range r.NewNodes {
-		request.Nodes = append(request.Nodes, namenode.NodeID(n.GetDatanodeUuid()))
+		id := namenode.NodeID(n.GetDatanodeUuid())
+		if id == namenode.NoNode && after.ID.Striped() {
+			id = ""
+		}
+		request.Nodes = append(request.Nodes, id)
 	}
 	for _, v := range r.StorageIDs {
 		request.Volumes = append(request.Volumes, namenode.VolumeID(v))

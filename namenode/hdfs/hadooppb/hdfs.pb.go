@@ -1844,10 +1844,11 @@ type LocatedBlocksProto struct {
 	IsLastBlockComplete *bool                     `protobuf:"varint,5,req,name=isLastBlockComplete" json:"isLastBlockComplete,omitempty"`
 	FileEncryptionInfo  *FileEncryptionInfoProto  `protobuf:"bytes,6,opt,name=fileEncryptionInfo" json:"fileEncryptionInfo,omitempty"`
 	EcPolicy            *ErasureCodingPolicyProto `protobuf:"bytes,7,opt,name=ecPolicy" json:"ecPolicy,omitempty"`
-	// hops' own: the file's inode, for who asked for tails.
-	FileId        *uint64 `protobuf:"varint,15,opt,name=fileId" json:"fileId,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// hops' own: when the bytes of the file were changed last, in milliseconds since 1970, and its inode, for who asked for tails.
+	ModificationTime *uint64 `protobuf:"varint,14,opt,name=modificationTime" json:"modificationTime,omitempty"`
+	FileId           *uint64 `protobuf:"varint,15,opt,name=fileId" json:"fileId,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *LocatedBlocksProto) Reset() {
@@ -1927,6 +1928,13 @@ func (x *LocatedBlocksProto) GetEcPolicy() *ErasureCodingPolicyProto {
 		return x.EcPolicy
 	}
 	return nil
+}
+
+func (x *LocatedBlocksProto) GetModificationTime() uint64 {
+	if x != nil && x.ModificationTime != nil {
+		return *x.ModificationTime
+	}
+	return 0
 }
 
 func (x *LocatedBlocksProto) GetFileId() uint64 {
@@ -4547,7 +4555,7 @@ const file_namenode_hdfs_hadooppb_hdfs_proto_rawDesc = "" +
 	"storageIDs\x12\"\n" +
 	"\fblockIndices\x18\t \x01(\fR\fblockIndices\x129\n" +
 	"\vblockTokens\x18\n" +
-	" \x03(\v2\x17.hops.hadoop.TokenProtoR\vblockTokens\"\xbb\x03\n" +
+	" \x03(\v2\x17.hops.hadoop.TokenProtoR\vblockTokens\"\xe7\x03\n" +
 	"\x12LocatedBlocksProto\x12\x1e\n" +
 	"\n" +
 	"fileLength\x18\x01 \x02(\x04R\n" +
@@ -4557,7 +4565,8 @@ const file_namenode_hdfs_hadooppb_hdfs_proto_rawDesc = "" +
 	"\tlastBlock\x18\x04 \x01(\v2\x1e.hops.hadoop.LocatedBlockProtoR\tlastBlock\x120\n" +
 	"\x13isLastBlockComplete\x18\x05 \x02(\bR\x13isLastBlockComplete\x12T\n" +
 	"\x12fileEncryptionInfo\x18\x06 \x01(\v2$.hops.hadoop.FileEncryptionInfoProtoR\x12fileEncryptionInfo\x12A\n" +
-	"\becPolicy\x18\a \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\x12\x16\n" +
+	"\becPolicy\x18\a \x01(\v2%.hops.hadoop.ErasureCodingPolicyProtoR\becPolicy\x12*\n" +
+	"\x10modificationTime\x18\x0e \x01(\x04R\x10modificationTime\x12\x16\n" +
 	"\x06fileId\x18\x0f \x01(\x04R\x06fileId\"V\n" +
 	"\x11StorageTypesProto\x12A\n" +
 	"\fstorageTypes\x18\x01 \x03(\x0e2\x1d.hops.hadoop.StorageTypeProtoR\fstorageTypes\"7\n" +

@@ -781,6 +781,11 @@ func (m *LocatedBlocksProto) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x78
 	}
+	if m.ModificationTime != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.ModificationTime))
+		i--
+		dAtA[i] = 0x70
+	}
 	if m.EcPolicy != nil {
 		size, err := m.EcPolicy.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -3568,6 +3573,9 @@ func (m *LocatedBlocksProto) SizeVT() (n int) {
 	if m.EcPolicy != nil {
 		l = m.EcPolicy.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.ModificationTime != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.ModificationTime))
 	}
 	if m.FileId != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.FileId))
@@ -6850,6 +6858,26 @@ func (m *LocatedBlocksProto) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ModificationTime", wireType)
+			}
+			var v uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.ModificationTime = &v
 		case 15:
 			if wireType != 0 {
 				return fmt.Errorf("proto: wrong wireType = %d for field FileId", wireType)
