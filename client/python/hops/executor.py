@@ -228,6 +228,9 @@ class Trial:
         self._write = threading.Lock()
         self._log = _webhdfs.Appender(fs, order["dirs"]["log"])
         self.log_bytes = 0
+        self._log_lock = threading.Lock()  # of the pipe of what the process prints, and of what follows
+        self._log_taken = 0  # bytes read from it
+        self._log_over = False  # it is closed
         name = "%s.attempt-%d" % (_events.file_name(), self.attempt)
         if self.rank:  # TensorBoard shows the files of one directory as one run
             name = "rank-%d/%s" % (self.rank, name)
@@ -521,6 +524,7 @@ class Trial:
 
     def _finish(self):
         conclusion = self._conclusion()
+        self._catch_up()
         if self.gang and conclusion["status"] == "FAILED" and _is_consequence(conclusion["error"]):
             with self._changed:  # the member that died tells the controller more than those that noticed
                 self._changed.wait_for(lambda: self.stale, CONSEQUENCE_REPORTS * self.controller.setup["report_ms"] / 1000.0)
@@ -571,24 +575,39 @@ class Trial:
         rest, left = b"", None
         while left != 0:
             if left is None and self._gone_read in select.select([self._log_read, self._gone_read], [], [])[0]:
-                left = struct.unpack("i", fcntl.ioctl(self._log_read, termios.FIONREAD, bytes(4)))[0]
+                left = _waiting(self._log_read)
                 continue
-            data = os.read(self._log_read, 65536 if left is None else min(left, 65536))
+            with self._log_lock:  # there is something, or its end: this does not wait
+                data = os.read(self._log_read, 65536 if left is None else min(left, 65536))
+                rest += data
+                end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+                if not end and len(rest) > MAX_LINE:
+                    end = len(rest)
+                if end:
+                    self._take_log(rest[:end])
+                    rest = rest[end:]
+                self._log_taken += len(data)
             if not data:
                 break
             if left is not None:
                 left -= len(data)
-            rest += data
-            end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
-            if not end and len(rest) > MAX_LINE:
-                end = len(rest)
-            if end:
-                self._take_log(rest[:end])
-                rest = rest[end:]
-        os.close(self._log_read)
-        os.close(self._gone_read)
-        if rest:
-            self._take_log(rest)
+        with self._log_lock:
+            self._log_over = True
+            os.close(self._log_read)
+            os.close(self._gone_read)
+            if rest:
+                self._take_log(rest)
+
+    def _catch_up(self):
+        """Wait until what the process had printed when it said how the function ended is taken: what is reported of its log counts that."""
+        until, there = time.monotonic() + LAST_SECONDS, None
+        while self._child and time.monotonic() < until:
+            with self._log_lock:
+                if self._log_over or there is not None and self._log_taken >= there:
+                    return
+                if there is None:
+                    there = self._log_taken + _waiting(self._log_read)
+            time.sleep(0.01)
 
     def _flush_files(self):
         while not self._ended:
@@ -741,6 +760,11 @@ class _Idle:
                 self._since = now
             self._used, self._looked = used, now
         return now - self._since
+
+
+def _waiting(pipe):
+    """How many bytes are in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
 def _how(status):

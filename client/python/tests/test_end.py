@@ -212,19 +212,37 @@ class Environment(unittest.TestCase):
 
 
 class Output(unittest.TestCase):
-    def test_what_was_printed_is_read_however_late(self):
-        """A reader that is paused for longer than the end of a trial may take, while a daemon holds the pipe open."""
+    def trial(self, child=None):
+        """A trial of which only the log is there, what it took of that, and the ends of the pipes."""
         log = []
         trial = executor.Trial.__new__(executor.Trial)
         trial._take_log = log.append
+        trial._log_lock, trial._log_taken, trial._log_over, trial._child = threading.Lock(), 0, False, child
         trial._log_read, printed = os.pipe()
         self.addCleanup(os.close, printed)
         trial._gone_read, gone = os.pipe()
+        return trial, log, printed, gone
+
+    def test_what_was_printed_is_read_however_late(self):
+        """A reader that is paused for longer than the end of a trial may take, while a daemon holds the pipe open."""
+        trial, log, printed, gone = self.trial()
         os.write(printed, b"the last words\n" * 4000)
         os.close(gone)
         with mock.patch.object(executor, "LEFTOVER_SECONDS", -1):
             trial._read_log()
         self.assertEqual(b"".join(log), b"the last words\n" * 4000)
+
+    def test_what_was_printed_before_the_end_counts(self):
+        """What is reported of the log at the end has what was in the pipe then, though the reader is late."""
+        trial, log, printed, gone = self.trial(child=object())
+        os.write(printed, b"the last words\n" * 4000)
+        reader = threading.Timer(0.2, trial._read_log)
+        reader.start()
+        trial._catch_up()
+        self.assertEqual(b"".join(log), b"the last words\n" * 4000)
+        os.close(gone)
+        reader.join()
+        trial._catch_up()  # its pipe is closed
 
 
 class Logs(unittest.TestCase):
