@@ -21,8 +21,8 @@ const (
 	mappedInterval = time.Second
 )
 
-// keepUnmapped unmaps tables until the store is closed.
-func (s *Store) keepUnmapped() {
+// attend unmaps tables, and has the databases rest that have nothing to merge, until the store is closed.
+func (s *Store) attend() {
 	tick := time.NewTicker(mappedInterval)
 	defer tick.Stop()
 	for {
@@ -31,6 +31,7 @@ func (s *Store) keepUnmapped() {
 			return
 		case <-tick.C:
 		}
+		s.look(time.Now())
 		if mapped() < mappedAtMost {
 			continue
 		}
