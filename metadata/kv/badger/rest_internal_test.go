@@ -22,7 +22,7 @@ func compactors() int {
 // Nobody looks for something to merge in a store that nobody writes, and everybody does in one that is written. What there is to merge is merged before they rest.
 func TestNobodyLooksForSomethingToMergeAtRest(t *testing.T) {
 	before := compactors()
-	s, err := Open(t.TempDir(), Options{Memtable: 1 << 20, Apart: "ab", Logger: slog.New(slog.DiscardHandler)})
+	s, err := Open(t.TempDir(), Options{Memtable: apartMemtable, Apart: "ab", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func TestNobodyLooksForSomethingToMergeAtRest(t *testing.T) {
 	b := s.Batch(1)
 	want("while somebody writes", 0, 6)
 	want("while somebody writes for long", 4*restsAfter, 6)
-	value := make([]byte, 64<<10)
-	for i := range 40 << 4 { // 40 memory tables
+	value := make([]byte, 512<<10)
+	for i := range 20 << 4 { // 20 memory tables
 		if err := b.Put(fmt.Appendf(nil, "k%04d", i), value); err != nil {
 			t.Fatal(err)
 		}
