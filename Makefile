@@ -119,7 +119,7 @@ compat-fuzz: build ## random operations on a stock HDFS and on hops: make compat
 fuzz: ## every fuzz target, one after the other; inputs that fail stay in testdata: make fuzz SECONDS=60 TARGETS='namespace|dtp'
 	@$(GO) run ./integration/fuzz -seconds $(or $(SECONDS),60) -targets '$(TARGETS)'
 
-fault: build ## the fault matrix: processes killed and frozen, disks full, hung and damaged, on a cluster under load (15 minutes; root and strace for all rows): make fault FAULT='-test.run M1 -repeats 100 -seed 2'
+fault: build ## the fault matrix: processes killed and frozen, disks full, hung and damaged, on a cluster under load (20 minutes; root and strace for all rows): make fault FAULT='-test.run M1 -repeats 100 -seed 2'
 	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -qq -y strace >/dev/null; } || true
 	@$(GO) test -c -o $(BIN)/hops-fault ./integration/fault && cd integration/fault && HOPS_BINARY=$(CURDIR)/$(BIN)/hops $(CURDIR)/$(BIN)/hops-fault -test.timeout 6h -fault $(FAULT)
 

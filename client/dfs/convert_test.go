@@ -194,5 +194,8 @@ func TestConvertKnowsTheFileByItsID(t *testing.T) {
 		if !errors.Is(err, test.err) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), test.never) {
 			t.Errorf("%s: %v", test.what, err)
 		}
+		if said := strings.Count(err.Error(), "convert /f: "); said != 1 {
+			t.Errorf("%s: it says %d times what was done: %v", test.what, said, err)
+		}
 	}
 }

@@ -75,7 +75,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.security.token.SecretManager$InvalidToken":                         metadata.ErrToken,
 }
 
-// wrap turns what a call ended in into the error of an operation.
+// wrap turns what a call ended in into the error of an operation. One that begins with that already stays as it is.
 func wrap(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -93,8 +93,12 @@ func wrap(op, name string, err error) error {
 		}
 		return &Error{Op: op, Path: name, Kind: kind, Class: remote.Class, Message: text}
 	}
-	if name == "" {
-		return fmt.Errorf("%s: %w", op, err)
+	of := op
+	if name != "" {
+		of += " " + name
 	}
-	return fmt.Errorf("%s %s: %w", op, name, err)
+	if strings.HasPrefix(err.Error(), of+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", of, err)
 }

@@ -146,29 +146,42 @@ func (t *hadoopTool) balancerFailed(err error) int {
 }
 
 // onlyOne takes HDFS's mark of a balancer, or of another tool that is alone, which is a file that is being written. One that was left behind is taken over when
-// nobody writes it any more: 60 s after its writer has died (NameNodeConnector.checkAndMarkRunning).
+// nobody writes it any more: 60 s after its writer has died (NameNodeConnector.checkAndMarkRunning). Who takes over makes a file of its own in its place, as HDFS's tools do: so the one before, which may
+// have stood still and go on, can tell its own file from the next one's, and free deletes none but its own.
 //
 // Errors: ErrBeingCreated or ErrRecoveryInProgress while another one has it, ErrExist when another one has just taken it.
 func (t *hadoopTool) onlyOne(fs *dfs.Client, mark string) (free func(), _ error) {
 	if err := fs.Mkdirs(t.ctx, path.Dir(mark), 0o755, true); err != nil {
 		return nil, err
 	}
-	var w *dfs.Writer
-	var err error
-	for try := 0; try == 0 || try < 3 && errors.Is(err, metadata.ErrNotExist); try++ { // another one may end between the two, and takes its mark along
-		if w, err = fs.Create(t.ctx, mark, dfs.CreateOptions{}); errors.Is(err, metadata.ErrExist) {
-			w, err = fs.Append(t.ctx, mark)
+	for try := 1; ; try++ {
+		w, err := fs.Create(t.ctx, mark, dfs.CreateOptions{})
+		if err == nil {
+			return func() { _ = unmark(context.WithoutCancel(t.ctx), fs, w) }, nil
+		}
+		if !errors.Is(err, metadata.ErrExist) {
+			return nil, err
+		}
+		left, gone := fs.Append(t.ctx, mark)
+		if gone == nil {
+			gone = unmark(t.ctx, fs, left)
+		}
+		if gone != nil && !errors.Is(gone, metadata.ErrNotExist) { // another one may end between the two, and takes its mark along
+			return nil, gone
+		}
+		if try == 3 {
+			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), 10*time.Second)
-		defer cancel()
-		_, _ = fs.Delete(ctx, mark, false) // while it is this one's: closed, it would be anybody's to take, and what is deleted then is theirs
-		w.Abort()
-	}, nil
+}
+
+// unmark deletes a mark while it is its writer's: closed, it would be anybody's to take. It is deleted by its inode: another file may have its name.
+func unmark(ctx context.Context, fs *dfs.Client, w *dfs.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	defer w.Abort()
+	_, err := fs.Delete(ctx, fmt.Sprintf("/.reserved/.inodes/%d", w.INode()), false)
+	return err
 }
 
 // balance keeps the namenode moving until all is balanced, nothing moves any more, or somebody ends it.

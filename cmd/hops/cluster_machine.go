@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,7 +40,8 @@ type machineSetup struct {
 	probe  *http.Client                        // asks the servers, as this machine
 	made   []string                            // files that are this one's, in the order in which they were made
 	began  []*child
-	failed chan error // a server that began has ended
+	serve  []authority.Role // those that were seen to
+	failed chan error       // a server that began has ended
 }
 
 func (m *machineSetup) has(r authority.Role) bool { return slices.Contains(m.roles, r) }
@@ -58,6 +60,17 @@ const rmRaft = 8587
 
 func (m *machineSetup) manager() config.ManagerMember {
 	return config.ManagerMember{ID: m.name, IPC: m.at(devPorts.rmIPC), HTTP: m.at(devPorts.rm), GRPC: m.at(devPorts.rmGRPC), Raft: m.at(rmRaft)}
+}
+
+// raft is where a role's member of its group is; "": it has no group.
+func (m *machineSetup) raft(r authority.Role) string {
+	switch r {
+	case authority.Namenode:
+		return m.namenode().Raft
+	case authority.ResourceManager:
+		return m.manager().Raft
+	}
+	return ""
 }
 
 // http is where a role answers /readyz.
@@ -299,6 +312,7 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 		if err := m.await(ctx, r); err != nil {
 			return err
 		}
+		m.serve = append(m.serve, r)
 		fmt.Fprintf(out, "%s serves at http://%s (%s)\n", r, m.http(r), how)
 	}
 	return m.enlisted()
@@ -360,13 +374,26 @@ func (m *machineSetup) spawn(r authority.Role) error {
 		said = func() string { return fmt.Sprintf("; the end of %s:\n%s", m.log(r), processes.Tail(m.log(r), 5)) }
 	}
 	// As the units of the package: the node manager is root, who starts containers as their users; the others are not.
-	if uid, gid := m.owner(); os.Geteuid() == 0 && uid != 0 && r != authority.NodeManager {
+	if uid, gid := m.owner(); m.servesAs(r, uid) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		if err := os.Chown(m.data, uid, gid); err != nil {
 			return err
 		}
 	}
 	return m.begin(r, cmd, said)
+}
+
+// servesAs reports whether a role does not run as who runs this program, but as the user to whom the configuration belongs.
+func (m *machineSetup) servesAs(r authority.Role, owner int) bool {
+	return os.Geteuid() == 0 && owner != 0 && r != authority.NodeManager
+}
+
+// userOf is the name of a user, or its number where it has none.
+func userOf(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(uid)
 }
 
 // begin starts a server; when it ends, failed hears of it, with what it said at last.
@@ -391,8 +418,8 @@ func (m *machineSetup) begin(r authority.Role, cmd *exec.Cmd, said func() string
 const roleTime = 2 * time.Minute
 
 // await waits until a role is of use.
-func (m *machineSetup) await(ctx context.Context, r authority.Role) error {
-	ctx, cancel := context.WithTimeout(ctx, roleTime)
+func (m *machineSetup) await(told context.Context, r authority.Role) error {
+	ctx, cancel := context.WithTimeout(told, roleTime)
 	defer cancel()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		said := m.ready(ctx, r)
@@ -403,6 +430,9 @@ func (m *machineSetup) await(ctx context.Context, r authority.Role) error {
 		case err := <-m.failed:
 			return err
 		case <-ctx.Done():
+			if told.Err() != nil {
+				return fmt.Errorf("the %s does not serve yet: %w", r, told.Err())
+			}
 			return fmt.Errorf("the %s does not serve after %v: %s", r, roleTime, said)
 		case <-time.After(pause):
 		}

@@ -25,7 +25,6 @@ import (
 	"github.com/gohops/hops/internal/localsocket"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
-	"github.com/gohops/hops/metadata/raftstore"
 	nmserver "github.com/gohops/hops/nodemanager/server"
 )
 
@@ -103,7 +102,6 @@ func runDev(c *cli.Context) error {
 		die(func() { logger.Error("stopping: the Raft store cannot go on", "err", err) }, os.Exit)
 	}
 	b.Listen = open.take
-	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
 	// Everything stops at once but containers that do not want to: they must not outlive the cluster, however busy the machine.
 	p := program.Program{Logger: logger, StopTimeout: nmserver.StopPatience + 2*time.Second}
 	p.Add(b.Membership()...)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -116,7 +117,7 @@ func (c *conversion) refused(path string, err error) error {
 	}
 	c.clear()
 	c.failed++
-	fmt.Fprintf(c.t.errOut, "convert: %s: %s\n", path, hadoopMessage(err))
+	fmt.Fprintf(c.t.errOut, "convert: %s: %s\n", path, strings.TrimPrefix(hadoopMessage(err), "convert "+path+": "))
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 // answer: it is dead to everybody but the kernel, which keeps what it has open, takes connections in its name, and acknowledges what is sent on them. Who talks to it would wait for
 // long, or for ever, and followers would not know that their leader is gone. Sockets that were there before the program, as the one that a service's log goes to, are others', too.
 func hangUp() {
+	hungUp.Store(true)
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return
@@ -27,6 +28,9 @@ func hangUp() {
 		}
 	}
 }
+
+// hungUp: the sockets were shut down, and that one accepts nothing is no news.
+var hungUp atomic.Bool
 
 // dying: the process is ending for a reason that is said beside its parts, which may end sooner because of it: a listener that hangUp has shut down does.
 var dying atomic.Bool

@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gohops/hops/internal/security"
 )
 
 // What a process has open stays open for as long as a disk keeps one of its threads: nobody may take that for a server that is slow.
@@ -88,5 +91,29 @@ func TestNobodySaysASecondReason(t *testing.T) {
 	var said strings.Builder
 	if code := ended(t.Context(), second, &said); code != exitFailed || said.Len() > 0 {
 		t.Errorf("the parts' end is status %d, and says %q", code, said.String())
+	}
+}
+
+// That profiles are not served any more is no error of a process that ends.
+func TestNobodyComplainsOfAListenerThatWasHungUpOn(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hungUp.Store(false)
+	var said strings.Builder // of one goroutine, which has ended when it is read
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		logger := slog.New(slog.NewTextHandler(&said, nil))
+		serveProfiles(security.NewDoor(security.Config{Logger: logger}), l, logger)
+	}()
+	for conn, err := net.Dial("tcp", l.Addr().String()); err == nil; conn, err = net.Dial("tcp", l.Addr().String()) { // it is there, and then not
+		conn.Close()
+		hangUp()
+	}
+	<-ended
+	if said.Len() > 0 {
+		t.Errorf("it says %s", said.String())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -78,14 +79,7 @@ func join(c *cli.Context) (err error) {
 		return err
 	}
 	if err := m.start(c.Context, c.App.Writer); err != nil {
-		err = m.notStarted(err)
-		if m.run {
-			if c.Context.Err() != nil { // it was told to end, and is a member: it goes on the next time
-				return m.end()
-			}
-			err = errors.Join(err, m.end())
-		}
-		return err
+		return m.unstarted(c.Context, err, c.App.ErrWriter)
 	}
 	fmt.Fprintf(c.App.Writer, "%s is in cluster %s: ready in %.1fs\n", m.name, m.cluster, time.Since(began).Seconds())
 	if m.run {
@@ -94,9 +88,57 @@ func join(c *cli.Context) (err error) {
 	return nil
 }
 
-// notStarted says of a machine that has joined that its servers do not run.
+// unstarted ends a join after which the machine is a member and not all of its servers were seen to serve. Those that it runs end.
+func (m *machineSetup) unstarted(ctx context.Context, err error, errOut io.Writer) error {
+	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // a command that was killed for it, for one
+		err = fmt.Errorf("%w: %w", err, ctx.Err())
+	}
+	err = m.notStarted(err)
+	switch {
+	case !m.run:
+		return err
+	case ctx.Err() != nil: // it was told to end, and is a member: it goes on the next time
+		fmt.Fprintf(errOut, "hops: %v\n", err)
+		return m.end()
+	}
+	return errors.Join(err, m.end())
+}
+
+// notStarted says of a machine that has joined that not all of its servers were seen to serve, and what is to be done.
 func (m *machineSetup) notStarted(err error) error {
-	return &leftError{fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)}
+	err = fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+	for _, line := range m.toDo() {
+		err = fmt.Errorf("%w\n%s", err, line)
+	}
+	return &leftError{err}
+}
+
+// toDo says, a line each, what starts the servers that were not seen to serve.
+func (m *machineSetup) toDo() (lines []string) {
+	if m.run {
+		return []string{"The same command starts its servers, and goes on."}
+	}
+	units := m.systemd()
+	for _, r := range startOrder {
+		if !m.has(r) || slices.Contains(m.serve, r) {
+			continue
+		}
+		start := fmt.Sprintf("hops server --role %s -c %s", r, m.file("hops.yaml"))
+		if uid, _ := m.owner(); m.servesAs(r, uid) {
+			start = fmt.Sprintf("runuser -u %s -- %s", userOf(uid), start)
+		}
+		line := fmt.Sprintf("The %s was not begun: `%s`", r, start)
+		if units {
+			line = fmt.Sprintf("The %s, if it does not run: `systemctl enable --now hops@%s.service`", r, r)
+		} else if i := slices.IndexFunc(m.began, func(p *child) bool { return p.role == r }); i >= 0 {
+			line = fmt.Sprintf("The %s goes on as process %d with its log in %s. Where that has ended: `%s`", r, m.began[i].cmd.Process.Pid, m.log(r), start)
+		}
+		if raft := m.raft(r); raft != "" && !m.alone(r) {
+			line += fmt.Sprintf("; then, where `hops %s list` does not name it: `hops %s add %s %s`", r, r, m.name, raft)
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // joinToken is the token that is given, or in the file that is.
@@ -188,7 +230,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 	defer cancel()
 	answer, root, unknown, err := askToJoin(ctx, addr, token, asked)
 	switch {
-	case err != nil && unknown:
+	case err != nil && (unknown || !made && ctx.Err() != nil): // an earlier one may have been heard that nobody has answered
 		return &leftError{fmt.Errorf("%w. Whether %s was taken in is not known: the same command finds out, and goes on", err, m.name)}
 	case err != nil && made:
 		return errors.Join(err, os.Remove(m.file(joiningKey)))
@@ -367,12 +409,12 @@ func notTakenIn(addr string, err error) error {
 
 // enlist has the group of a role, namenode or resourcemanager, give this machine's its vote.
 func (m *machineSetup) enlist(ctx context.Context, r authority.Role) error {
-	call, raft := roles.Enlist, m.namenode().Raft
+	call := roles.Enlist
 	if r == authority.ResourceManager {
-		call, raft = roles.EnlistManager, m.manager().Raft
+		call = roles.EnlistManager
 	}
 	if err := call(ctx, m.file("hops.yaml")); err != nil {
-		return fmt.Errorf("the others do not take its %s into their group: %w; `hops %s add %s %s` does it later", r, err, r, m.name, raft)
+		return fmt.Errorf("the others do not take its %s into their group: %w; `hops %s add %s %s` does it later", r, err, r, m.name, m.raft(r))
 	}
 	return nil
 }

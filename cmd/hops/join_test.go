@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,6 +157,74 @@ func TestWhatAnInterruptedJoinHasLeft(t *testing.T) {
 		slices.Sort(c.left)
 		if !slices.Equal(left, c.left) {
 			t.Errorf("%s: %v is left, want %v", name, left, c.left)
+		}
+	}
+}
+
+// Who ends a join while the servers start reads that the machine is a member, and what starts the rest. A server that was not waited for is not said to be slow.
+func TestWhatAJoinSaysThatWasEndedWhileServersStart(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	m := &machineSetup{
+		name: "m2", cluster: "c", dir: t.TempDir(), data: "/data", address: "127.0.0.1", probe: &http.Client{},
+		roles: []authority.Role{authority.Datanode, authority.Namenode, authority.NodeManager, authority.ResourceManager}, serve: []authority.Role{authority.ResourceManager},
+		began: []*child{{role: authority.ResourceManager}, {role: authority.Namenode, cmd: &exec.Cmd{Process: &os.Process{Pid: 77}}}},
+	}
+	err := m.await(ctx, authority.Namenode)
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), roleTime.String()) {
+		t.Errorf("who was not waited for: %v", err)
+	}
+	left := m.unstarted(ctx, err, io.Discard)
+	var says bytes.Buffer
+	if code := ended(ctx, left, &says); code != exitInterrupted {
+		t.Errorf("exit status %d: %v", code, left)
+	}
+	for _, want := range []string{
+		"hops: m2 is a member of cluster c, but the namenode does not serve yet: context canceled\n",
+		"\nThe namenode goes on as process 77 with its log in /data/logs/namenode.log. Where that has ended: `hops server --role namenode -c " + m.file("hops.yaml") + "`; then, where `hops namenode list` does not name it: `hops namenode add m2 127.0.0.1:8487`\n",
+		"\nThe datanode was not begun: `hops server --role datanode -c " + m.file("hops.yaml") + "`\n",
+		"\nThe nodemanager was not begun: `hops server --role nodemanager -c " + m.file("hops.yaml") + "`\n",
+	} {
+		if !strings.Contains(says.String(), want) {
+			t.Errorf("it says %q, want %q", &says, want)
+		}
+	}
+	if strings.Contains(says.String(), "resourcemanager") {
+		t.Errorf("it has something to say of the resource manager, which serves: %q", &says)
+	}
+	killed := m.unstarted(ctx, errors.New("systemctl: signal: killed"), io.Discard)
+	if code := ended(ctx, killed, io.Discard); code != exitInterrupted {
+		t.Errorf("with a command that was killed for it: exit status %d", code)
+	}
+	says.Reset()
+	m.run, m.began = true, nil
+	if err := m.unstarted(ctx, err, &says); err != nil || !strings.Contains(says.String(), "m2 is a member of cluster c") || !strings.Contains(says.String(), "The same command starts its servers") {
+		t.Errorf("with --run: %v; it says %q", err, &says)
+	}
+}
+
+// Who asks with the key of an earlier join that nobody has answered, and is interrupted, does not know whether that one was taken in.
+func TestAnInterruptedJoinDoesNotForgetAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	_, a, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	m := &machineSetup{name: "m2", dir: t.TempDir(), data: t.TempDir(), roles: []authority.Role{authority.Datanode}, address: "127.0.0.1"}
+	token := authority.Token{Authority: authority.FingerprintOf(a.Root())}
+	for _, earlier := range []bool{false, true} {
+		if earlier {
+			if _, _, err := keptKey(m.file(joiningKey)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var says bytes.Buffer
+		code := ended(ctx, m.join(ctx, "127.0.0.1:1", token), &says)
+		if code != exitInterrupted || strings.Contains(says.String(), "Whether m2 was taken in is not known") != earlier {
+			t.Errorf("an earlier one: %v; exit status %d, it says %q", earlier, code, &says)
 		}
 	}
 }

@@ -27,7 +27,13 @@ func profiler(logger *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("HOPS_PPROF: %w", err)
 	}
+	go serveProfiles(door, l, logger)
 	logger.Info("profiles are served", "url", "http://"+l.Addr().String()+"/debug/pprof/")
+	return nil
+}
+
+// serveProfiles serves them for as long as the process accepts connections.
+func serveProfiles(door *security.Door, l net.Listener, logger *slog.Logger) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -40,9 +46,7 @@ func profiler(logger *slog.Logger) error {
 		}
 		mux.ServeHTTP(w, r)
 	})
-	go func() {
-		err := door.ServeHTTP(context.Background(), l, security.HTTP{Doorway: security.Doorway{Name: "profiler HTTP"}, Handler: own, Logger: logger})
+	if err := door.ServeHTTP(context.Background(), l, security.HTTP{Doorway: security.Doorway{Name: "profiler HTTP"}, Handler: own, Logger: logger}); !hungUp.Load() {
 		logger.Error("profiles are not served any more", "err", err)
-	}()
-	return nil
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -245,11 +246,12 @@ func (w watchedFile) Close() error {
 // Watch finds volumes that are slow, and gives up those whose disk does not answer, until ctx is done. A call may take limit; 0 is 30 s.
 func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 	limit = cmp.Or(max(limit, 0), diskTimeout)
-	t := time.NewTicker(tickOf(limit))
+	t := pace.NewBeat(tickOf(limit))
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
+			t.Next()
 			s.watch(limit)
 		case <-ctx.Done():
 			return

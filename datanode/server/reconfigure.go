@@ -13,6 +13,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -178,11 +179,12 @@ const reviveEvery = time.Second
 
 // revive takes volumes back whose disk answers again, until ctx is done.
 func (s *Server) revive(ctx context.Context) {
-	t := time.NewTicker(reviveEvery)
+	t := pace.NewBeat(reviveEvery)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
+			t.Next()
 		case <-ctx.Done():
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -251,7 +252,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 			if ctx.Err() != nil {
 				break
 			}
-			if errors.Is(err, net.ErrClosed) {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EINVAL) { // EINVAL: it was shut down, and accepts nothing any more
 				failure = fmt.Errorf("accept on %v: %w", listener.Addr(), err)
 				break
 			}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -570,5 +571,47 @@ func TestAHeaderHasItsLengthInFront(t *testing.T) {
 		if got := appendDelimitedHeader([]byte("before"), h); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes of message: %x, want %x", n, got, want)
 		}
+	}
+}
+
+// lineWriter tells of each line of a log as long as somebody listens.
+type lineWriter chan string
+
+func (w lineWriter) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
+// A listener that was shut down, as those of a process that is about to end are, accepts nothing any more: the server ends, and does not fill the log.
+func TestAServerEndsWithAListenerThatWasShutDown(t *testing.T) {
+	said := make(lineWriter, 1)
+	s := newServer(t, ServerConfig{Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("it ends with %v", err)
+		}
+		stop()
+	case line := <-said:
+		t.Errorf("it goes on, and says %s", line)
+		stop()
+		<-ended
 	}
 }

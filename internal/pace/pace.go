@@ -22,6 +22,35 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Beat is a ticker whose ticks come at multiples of its interval since the process began: those of all Beats with such an interval come together, and a process that has nothing to do but to look at many
+// things now and then wakes up once for all of them. To wake up costs more than most looks. A tick that comes while nobody waits is left out.
+type Beat struct {
+	// C gets a tick when Next was called since the last one.
+	C     <-chan time.Time
+	timer *time.Timer
+	every time.Duration
+}
+
+// began is what Beats count from.
+var began = time.Now()
+
+// NewBeat returns a Beat whose first tick comes after every, or before, which has to be above 0. It has to be stopped.
+func NewBeat(every time.Duration) *Beat {
+	t := time.NewTimer(untilNext(time.Now(), every))
+	return &Beat{C: t.C, timer: t, every: every}
+}
+
+// Next lets the next tick come. It is called when one was taken.
+func (b *Beat) Next() { b.timer.Reset(untilNext(time.Now(), b.every)) }
+
+// Stop ends the ticks.
+func (b *Beat) Stop() { b.timer.Stop() }
+
+// untilNext is how long it is from now to a multiple of every.
+func untilNext(now time.Time, every time.Duration) time.Duration {
+	return every - now.Sub(began)%every
+}
+
 // Burst is how much may go at once after a pause, where that does no harm.
 const Burst = 100 * time.Millisecond
 

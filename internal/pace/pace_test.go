@@ -49,3 +49,22 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		}
 	}
 }
+
+// Beats whose intervals divide each other tick together, whenever they began; one that is late goes on with the others.
+func TestBeatsTickTogether(t *testing.T) {
+	for _, every := range []time.Duration{time.Microsecond, 3 * time.Millisecond, 250 * time.Millisecond, time.Second} {
+		for _, after := range []time.Duration{0, 1, every - 1, every, every + 1, 17*every + every/3} {
+			now := began.Add(after)
+			wait := untilNext(now, every)
+			if at := now.Add(wait).Sub(began); wait <= 0 || wait > every || at%every != 0 {
+				t.Errorf("every %v, %v after the beginning: the next tick comes %v later", every, after, wait)
+			}
+		}
+	}
+	b := NewBeat(time.Millisecond)
+	for range 3 {
+		<-b.C
+		b.Next()
+	}
+	b.Stop()
+}

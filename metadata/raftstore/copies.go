@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"time"
+
+	"github.com/gohops/hops/internal/pace"
 )
 
 // A copy of a version is a file from which a state machine can be restored without the store. A backup is one. A group of one member, which
@@ -74,7 +76,7 @@ func (g *Group) watchCopies() {
 			pause = time.Now().Add(10 * time.Second)
 		}
 	}
-	t := time.NewTicker(copiesLook)
+	t := pace.NewBeat(copiesLook)
 	defer t.Stop()
 	for {
 		select {
@@ -82,6 +84,7 @@ func (g *Group) watchCopies() {
 			return
 		case <-g.copyNow:
 		case <-t.C:
+			t.Next()
 		}
 		look()
 	}

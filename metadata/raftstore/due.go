@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/internal/pace"
 )
 
 // due decides when a snapshot is worth its cost, which is that of what changed.
@@ -32,7 +34,7 @@ func (d *due) at(now time.Time, size int64) bool {
 // watchSize takes snapshots when they are due, until the group ends.
 func (g *Group) watchSize() {
 	const interval = 500 * time.Millisecond
-	t := time.NewTicker(interval)
+	t := pace.NewBeat(interval)
 	defer t.Stop()
 	d := due{bytes: g.cfg.SnapshotBytes}
 	var pause time.Time
@@ -44,6 +46,7 @@ func (g *Group) watchSize() {
 		case <-g.snapNow:
 			forced = true
 		case <-t.C:
+			t.Next()
 		}
 		now, size := time.Now(), g.journal.Appended()
 		crowded, _ := g.fsm.machine.(Crowded)

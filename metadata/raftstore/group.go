@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
@@ -610,13 +611,14 @@ func (g *Group) start() error {
 
 // every calls fn at an interval until it returns false or the group ends.
 func (g *Group) every(interval time.Duration, fn func() (goOn bool)) {
-	t := time.NewTicker(interval)
+	t := pace.NewBeat(interval)
 	defer t.Stop()
 	for {
 		select {
 		case <-g.dying:
 			return
 		case <-t.C:
+			t.Next()
 		}
 		if !fn() {
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sys/unix"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -80,13 +81,14 @@ func (s *space) check() error {
 }
 
 func (s *space) run(ctx context.Context) error {
-	t := time.NewTicker(spaceInterval)
+	t := pace.NewBeat(spaceInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			t.Next()
 			if err := s.check(); err != nil {
 				return err
 			}

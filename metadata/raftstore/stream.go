@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -88,7 +89,7 @@ func (h *Host) accept(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if errors.Is(err, net.ErrClosed) {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EINVAL) { // EINVAL: it was shut down, and accepts nothing any more
 				return fmt.Errorf("raft listener: %w", err)
 			}
 			h.log.Warn("cannot accept a Raft connection", "err", err)

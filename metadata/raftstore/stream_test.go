@@ -3,11 +3,14 @@ package raftstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,5 +190,58 @@ func TestStrangersDoNotHoldUpAnElection(t *testing.T) {
 			c.stop(leader)
 			c.propose("a", set("x", 2), leader)
 		})
+	}
+}
+
+// lineWriter tells of each line of a log as long as somebody listens.
+type lineWriter chan string
+
+func (w lineWriter) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
+// A listener that was shut down, as those of a process that is about to end are, accepts nothing any more: the host ends, and does not fill the log.
+func TestAHostEndsWithAListenerThatWasShutDown(t *testing.T) {
+	t.Parallel()
+	credentials, _, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(lineWriter, 1)
+	h, err := NewHost(HostConfig{
+		ID: "m1", Listener: l, Dir: t.TempDir(), Door: security.NewDoor(security.Config{}), Credentials: credentials, Role: authority.Namenode, Reserve: -1,
+		Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})), WriteDeadline: busyDisk,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("it ends with %v", err)
+		}
+	case line := <-said:
+		t.Errorf("it goes on, and says %s", line)
+		stop()
+		<-ended
 	}
 }

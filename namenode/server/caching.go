@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -130,7 +131,7 @@ func (s *Server) watchCache(ctx context.Context) error {
 		epoch            uint64
 		ends             metadata.Time
 	}
-	t := time.NewTicker(time.Second)
+	t := pace.NewBeat(time.Second)
 	defer t.Stop()
 	for {
 		select {
@@ -138,6 +139,7 @@ func (s *Server) watchCache(ctx context.Context) error {
 			return nil
 		case <-s.caching.kick:
 		case <-t.C:
+			t.Next()
 		}
 		r := s.reign.Load()
 		if r == nil {

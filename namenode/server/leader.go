@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -89,7 +90,7 @@ const leasesEvery = 2 * time.Second
 
 // duties runs what happens without being asked, for leaders and followers.
 func (s *Server) duties(ctx context.Context) error {
-	t := time.NewTicker(tick)
+	t := pace.NewBeat(tick)
 	defer t.Stop()
 	var term uint64 // of the reign whose duties have begun
 	var leasesAt time.Time
@@ -99,6 +100,7 @@ func (s *Server) duties(ctx context.Context) error {
 			return nil
 		case <-s.changed:
 		case <-t.C:
+			t.Next()
 		}
 		s.reignMu.Lock()
 		l := s.latest

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/gohops/hops/internal/pace"
 )
 
 // levelEvery is how often a member looks whether the cluster has been raised.
@@ -12,7 +14,7 @@ const levelEvery = time.Second
 // heedLevel notes in the group's directory to which level the cluster has been raised, as far as this machine has heard: the resource managers have
 // no level of their own. What is proposed goes by the group's.
 func (s *Server) heedLevel(ctx context.Context) error {
-	tick := time.NewTicker(s.config.levelEvery)
+	tick := pace.NewBeat(s.config.levelEvery)
 	defer tick.Stop()
 	for {
 		g := s.group.Load()
@@ -28,6 +30,7 @@ func (s *Server) heedLevel(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			tick.Next()
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -106,7 +107,7 @@ func (r *reign) schedule() {
 	)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ticker := time.NewTicker(time.Second)
+	ticker := pace.NewBeat(time.Second)
 	defer ticker.Stop()
 	r.plans.reset()
 	take := func(done commitment) {
@@ -164,6 +165,7 @@ func (r *reign) schedule() {
 		case <-resting:
 			resting, more = nil, true
 		case <-ticker.C: // reservations depend on the time
+			ticker.Next()
 			more = true
 		case <-news:
 			news = nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -15,13 +16,14 @@ import (
 // watch ends what has run out: leases of silent nodes, the time of applications and of nodes that leave, the patience with masters.
 // Granting does not wait for it.
 func (r *reign) watch() {
-	tick := time.NewTicker(min(max(r.s.config.NodeLease/20, 5*time.Millisecond), 250*time.Millisecond))
+	tick := pace.NewBeat(min(max(r.s.config.NodeLease/20, 5*time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-r.ctx.Done():
 			return
 		case <-tick.C:
+			tick.Next()
 			r.look(r.s.clock.moment()) // not the tick's own time: that may lie before a pause, and what follows after it
 		}
 	}
@@ -32,13 +34,14 @@ const standstill = 2 * time.Second
 
 // beat notes all the time that this process runs, whatever its other goroutines wait for.
 func (r *reign) beat() {
-	tick := time.NewTicker(standstill / 8)
+	tick := pace.NewBeat(standstill / 8)
 	defer tick.Stop()
 	for {
 		select {
 		case <-r.ctx.Done():
 			return
 		case <-tick.C:
+			tick.Next()
 			r.awake(time.Now())
 		}
 	}

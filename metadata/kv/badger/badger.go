@@ -46,6 +46,8 @@ type Store struct {
 	db     databases
 	closed bool
 
+	merging merging
+
 	complaint atomic.Pointer[string] // the first error that badger only logged
 	rotten    atomic.Pointer[error]  // what is damaged
 
@@ -95,6 +97,7 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 	}
 	s.db = db
+	s.merging.begun()
 	if err := s.verify(); errors.Is(err, errRotten) {
 		err = s.SetAside(err)
 		if err != nil {
@@ -103,7 +106,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("checkpoint %s: %w", dir, err), s.Close())
 	}
-	go s.keepUnmapped()
+	go s.attend()
 	return s, nil
 }
 
@@ -175,6 +178,7 @@ func (s *Store) SetAside(cause error) error {
 		return fmt.Errorf("checkpoint %s: %w", s.dir, err)
 	}
 	s.db = db
+	s.merging.begun()
 	s.complaint.Store(nil) // it was about the former content
 	s.rotten.Store(nil)
 	return nil
@@ -235,7 +239,12 @@ func (s *Store) View(at uint64) kv.View {
 func (s *Store) Batch(at uint64) kv.Batch {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return newBatch(s.db, at)
+	b := newBatch(s.db, at)
+	if !s.closed && !s.readOnly {
+		s.merging.begin(s.db)
+		b.ended = s.merging.end
+	}
+	return b
 }
 
 // pendingWrites is how many pieces of a batch badger may have in its queue: a checkpoint is in no hurry, and others want the processors.
@@ -339,6 +348,7 @@ func (s *Store) exchange() error {
 		return errors.Join(err, oerr)
 	}
 	s.db = db
+	s.merging.begun()
 	if err != nil && verifying { // the former content, not all of which was read
 		if rotten := s.verify(); rotten != nil {
 			s.rot(rotten)
@@ -571,6 +581,7 @@ type batch struct {
 	kv      pb.KV    // the one that is being handed over
 	free    []byte   // memory for copies of values, which badger keeps until it has written them
 	done    bool
+	ended   func() // nil, or to be called once
 }
 
 type loader struct {
@@ -621,6 +632,10 @@ func (b *batch) Flush() error {
 	var err error
 	for _, l := range b.loaders {
 		err = errors.Join(err, l.Finish())
+	}
+	if b.ended != nil {
+		b.ended()
+		b.ended = nil
 	}
 	return err
 }

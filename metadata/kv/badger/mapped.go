@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/internal/pace"
 )
 
 // badger maps its tables. What was read or written of them once counts as the process's memory until the system wants it, which is after others
@@ -21,16 +23,18 @@ const (
 	mappedInterval = time.Second
 )
 
-// keepUnmapped unmaps tables until the store is closed.
-func (s *Store) keepUnmapped() {
-	tick := time.NewTicker(mappedInterval)
+// attend unmaps tables, and has the databases rest that have nothing to merge, until the store is closed.
+func (s *Store) attend() {
+	tick := pace.NewBeat(mappedInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-s.closing:
 			return
 		case <-tick.C:
+			tick.Next()
 		}
+		s.look(time.Now())
 		if mapped() < mappedAtMost {
 			continue
 		}
