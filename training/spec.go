@@ -93,7 +93,7 @@ type Spec struct {
 
 	// Timeout ends the experiment. Default none.
 	Timeout Duration `json:"timeout,omitempty"`
-	// TrialTimeout fails an attempt that takes longer. Default none.
+	// TrialTimeout fails an attempt that takes longer, that of a gang from when all of its members have come. Default none.
 	TrialTimeout Duration `json:"trial_timeout,omitempty"`
 	// ReportTimeout fails an attempt that does not report for so long; before its first report it has 10m at least. Default 10m where the search depends on reports
 	// (asha, hyperband, bohb, pbt, early stopping), else none; negative: none.

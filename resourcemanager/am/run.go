@@ -167,8 +167,8 @@ type master struct {
 	failure string
 	// failed is the member of an array that failure tells of.
 	failed *instance
-	// counted are containers that ended while this master began: they were counted from the list of those that have ended, and the event
-	// of their end is yet to come.
+	// counted are the containers of the list of those that had ended when this master began: the event of an end that it has counted may be
+	// yet to come. It comes before all grants, because who is granted was asked for later: with the first grant they are forgotten.
 	counted map[string]bool
 }
 
@@ -217,7 +217,8 @@ func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
 }
 
 // takeOver takes in what earlier attempts have left: the containers that ran at the registration, and those that had ended some time after
-// it. One may be among both; its end is also the first that the events tell of it.
+// it. The end of one that ended between is also among the events. It need not be among those that ran: a registration whose answer was lost
+// is answered again by what runs then, and the events are those since the first time.
 func (m *master) takeOver(r *pb.RegisterResponse, ended []*pb.Completed) {
 	m.change(r.Change)
 	for _, n := range r.Succeeded { // their containers are forgotten
@@ -225,15 +226,9 @@ func (m *master) takeOver(r *pb.RegisterResponse, ended []*pb.Completed) {
 			i.done = true
 		}
 	}
-	ran := map[string]bool{}
-	for _, c := range r.Containers {
-		ran[c.ContainerId] = true
-	}
 	for _, c := range ended {
 		m.completed(c)
-		if ran[c.ContainerId] {
-			m.counted[c.ContainerId] = true
-		}
+		m.counted[c.ContainerId] = true
 	}
 	for _, c := range r.Containers {
 		if i := m.of(c.AskId, c.Instance); i != nil && !m.counted[c.ContainerId] {
@@ -245,6 +240,7 @@ func (m *master) takeOver(r *pb.RegisterResponse, ended []*pb.Completed) {
 func (m *master) event(ctx context.Context, e *pb.Event) error {
 	switch v := e.Event.(type) {
 	case *pb.Event_Granted:
+		clear(m.counted)
 		i := m.of(v.Granted.AskId, v.Granted.Instance)
 		if i == nil || i.over() || i.surplus || i.container != "" && i.container != v.Granted.ContainerId {
 			return m.session.Allocate(ctx, Request{Release: []string{v.Granted.ContainerId}, Progress: m.progress()})

@@ -181,6 +181,18 @@ func TestAContainerThatEndsWhileItsMasterBeginsHasEndedOnce(t *testing.T) {
 		t.Errorf("two tries: %v", s.finished)
 	}
 
+	// So it is when the registration's answer was lost, and the next one names what runs then: the events are those since the first.
+	s = &theirs{ended: []*pb.Completed{gone}, events: []*pb.Event{told(gone)}}
+	s.takesOver(t, `"retry":{"max":1}`)
+	if got := s.wanted(); !slices.Equal(got, []string{"try-2/0"}) || s.finished != nil {
+		t.Errorf("registered twice: %v is asked for, finished %v", got, s.finished)
+	}
+	s = &theirs{ended: []*pb.Completed{gone}, events: []*pb.Event{told(gone), granted(z, "try-2", 0), told(ended(z, "try-2", 0, 1))}}
+	s.takesOver(t, `"retry":{"max":1}`)
+	if d := s.finished.GetDiagnostics(); s.finished.GetFinalStatus() != string(rm.FinalFailed) || !strings.Contains(d, "after 2 tries: container "+z) {
+		t.Errorf("registered twice, two tries: %v", s.finished)
+	}
+
 	// The rest of a gang is given back, so that it starts again together, and its end is heard of.
 	gone = ended(x, "try-1", 0, 1)
 	rest := ended(y, "try-1", 1, int32(rm.ExitAborted))

@@ -67,7 +67,7 @@ func (x *Experiment) assign(a *assigned) error {
 	x.setState(t, training.Scheduled)
 	t.Reason, t.Error, t.Outputs = "", nil, nil
 	t.Stopping, t.Resume, t.Returned, t.Ended, t.Left = nil, nil, nil, 0, 0
-	t.Assigned, t.Heard = x.Now, x.Now
+	t.Assigned, t.Heard, t.Whole = x.Now, x.Now, 0
 	x.Counters.Attempts++
 	dropped := 0
 	t.YieldsTo, t.Borrowed = 0, 0

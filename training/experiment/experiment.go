@@ -102,6 +102,7 @@ type trial struct {
 	Ended      training.Millis            `json:"ended,omitempty"`
 	Assigned   training.Millis            `json:"assigned,omitempty"` // this attempt
 	Heard      training.Millis            `json:"heard,omitempty"`    // last event of this attempt
+	Whole      training.Millis            `json:"whole,omitempty"`    // when the last member of this attempt's gang came; 0: no gang, or not yet
 	Answers    []finalAnswer              `json:"answers,omitempty"`
 	// Returned is the metric of a chief that has ended before its gang, and Left is when the last of it did.
 	Returned *training.Metric `json:"returned,omitempty"`

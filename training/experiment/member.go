@@ -204,6 +204,7 @@ func (x *Experiment) join(j *joined) error {
 	m.Joined = true
 	m.Place.Host, m.Place.Interface, m.Place.Ports = j.Host, j.Interface, j.Ports
 	if t.whole() {
+		t.Whole = x.Now // no process has begun before
 		x.out.Wake = true
 		x.logf("%v/%d is whole: %d members", t.ID, t.Attempt, len(t.Members))
 	}

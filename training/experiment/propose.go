@@ -483,7 +483,7 @@ func (x *Experiment) Idle(now training.Millis, idle func(executor string, slot i
 	}
 	patience := x.patience()
 	for _, t := range x.Trials {
-		if !t.State.Held() || len(t.Members) < 2 || t.Stopping != nil || !t.whole() || t.chief().Done != "" || now <= t.Heard.Add(patience) {
+		if !t.State.Held() || len(t.Members) < 2 || t.Stopping != nil || !t.whole() || t.chief().Done != "" || now <= max(t.Heard, t.Whole).Add(patience) {
 			continue
 		}
 		if !slices.ContainsFunc(t.Members, func(m *member) bool { return m.trains() && m.Done == "" && idle(m.Executor, m.Slot) < patience }) {
@@ -507,10 +507,10 @@ func (x *Experiment) silence(t *trial) time.Duration {
 
 // dueTrial is what time has brought about for an attempt that an executor has. What an executor was told, or waits for, has its whole time
 // after one in which it could not be heard of. What the function does goes on meanwhile, and its limits with it: but whether one has passed is
-// not known before its executor has had the chance to send what there is to tell.
+// not known before its executor has had the chance to send what there is to tell. The function of a gang begins when the gang is whole.
 func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, t *trial, since func(training.Millis) training.Millis) *Entry {
 	expire := func(code string) *Entry { return &Entry{Expired: &expired{t.ID, t.Attempt, code}} }
-	gathers := t.chief().Place != nil && !t.whole() // nobody can report yet
+	gathers := t.chief().Place != nil && !t.whole() // no process has begun
 	switch {
 	case t.Stopping != nil:
 		if now > since(t.Stopping.Since).Add(2*x.Spec.StopGrace.D()+lease) {
@@ -526,10 +526,13 @@ func (x *Experiment) dueTrial(now training.Millis, lease time.Duration, t *trial
 		over := func(from training.Millis, d time.Duration) bool {
 			return d > 0 && now > max(from.Add(d), since(from).Add(min(d, lease)))
 		}
-		if over(t.Assigned, x.Spec.TrialTimeout.D()) {
+		if gathers {
+			break
+		}
+		if over(max(t.Assigned, t.Whole), x.Spec.TrialTimeout.D()) {
 			return expire(training.CodeTimeout)
 		}
-		if !gathers && over(t.Heard, x.silence(t)) {
+		if over(max(t.Heard, t.Whole), x.silence(t)) {
 			return expire(training.CodeNoReport)
 		}
 	}

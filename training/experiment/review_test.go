@@ -172,6 +172,49 @@ func TestLimitsWaitForWhoCouldNotBeHeard(t *testing.T) {
 	}
 }
 
+// The limits of a gang's function count from when the gang is whole: no process has begun before, however long that was after the assignment.
+func TestTheLimitsOfAGangCountFromWhenItIsWhole(t *testing.T) {
+	const lease = 4 * time.Second
+	for _, c := range []struct {
+		name, limit, code string
+		after             time.Duration
+	}{
+		{"no report", `"report_timeout": "30s"`, training.CodeNoReport, firstReport},
+		{"too long", `"trial_timeout": "2m"`, training.CodeTimeout, 2 * time.Minute},
+		{"idle", `"timeout": "9h"`, training.CodeIdle, idleTimeout},
+	} {
+		x, _ := begun(t, strings.Replace(pairSpec, `"report_timeout": "30s"`, c.limit, 1), "n1", "n2")
+		if _, _, err := x.Next(x.Now, "e0001", 0); err != nil {
+			t.Fatal(err)
+		}
+		back := x.Now.Add(11 * time.Minute) // of the controller
+		since := func(at training.Millis) training.Millis { return max(at, back) }
+		due := func(now training.Millis) []*Entry {
+			silent := func(string, int) time.Duration { return time.Hour }
+			if c.code == training.CodeIdle {
+				return x.Idle(now, silent)
+			}
+			return x.Due(now, lease, everyone(now), since)
+		}
+		for rank, m := range x.Trial(1).Members {
+			whole := back.Add(joinTimeout)
+			if got := due(whole); len(got) > 0 {
+				t.Errorf("%s: %s while it gathers", c.name, got[0].What())
+			}
+			j := protocol.Join{Rank: rank, Host: "10.0.0.1", Ports: []int{4000 + rank}}
+			if _, _, err := x.Join(whole, x.Executor(m.Executor).Container, 1, 1, j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := due(x.Now.Add(c.after)); len(got) > 0 {
+			t.Errorf("%s: %s %+v before its time", c.name, got[0].What(), got[0].Expired)
+		}
+		if got := due(x.Now.Add(c.after + time.Millisecond)); len(got) != 1 || got[0].Expired == nil || got[0].Expired.Code != c.code {
+			t.Errorf("%s: %v is due", c.name, got)
+		}
+	}
+}
+
 // What a search suggests is compared with the journal in all that matters.
 func TestTheWholeSuggestionIsCompared(t *testing.T) {
 	for name, change := range map[string]func(*search.Suggestion){
