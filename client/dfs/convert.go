@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -30,7 +31,7 @@ type ConvertOptions struct {
 //
 // Errors: ErrBeingCreated for a file that is open, ErrIO when it was changed meanwhile, ErrInvalidRequest when its blocks have checksums of different kinds, ErrSpaceQuota, ErrPermission without READ and WRITE,
 // ErrInvalidArgument for a policy that is not enabled, ErrUnsupported where the cluster is not of the level, and by Hadoop's namenodes, ErrNotReplicatedYet
-// when so little of the copy is stored that it does not outlive the loss of a datanode.
+// when so little of the copy is stored, for minutes, that it does not outlive the loss of a datanode.
 func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) error {
 	name, err := clean("convert", name)
 	if err != nil {
@@ -76,9 +77,28 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 	if err != nil {
 		return wrap("convert", name, err)
 	}
-	return c.operate(ctx, "convert", name, "endRewrite",
-		&hadooppb.EndRewriteRequestProto{Src: &name, Source: made.Source, Blocks: made.Blocks}, new(hadooppb.EndRewriteResponseProto))
+	// The copy stays at the namenode while it lacks something that may come.
+	deadline := time.Now().Add(exchangePatience)
+	for wait := exchangeAgain; ; wait = min(2*wait, exchangeSeldom) {
+		err := c.operate(ctx, "convert", name, "endRewrite",
+			&hadooppb.EndRewriteRequestProto{Src: &name, Source: made.Source, Blocks: made.Blocks}, new(hadooppb.EndRewriteResponseProto))
+		if !errors.Is(err, metadata.ErrNotReplicatedYet) || time.Now().Add(wait).After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
+
+// A finished copy that lacks replicas, or internal blocks, is asked to be exchanged again for exchangePatience, which is less than the namenode keeps it for; with pauses that double from exchangeAgain up
+// to exchangeSeldom.
+const (
+	exchangePatience              = 5 * time.Minute
+	exchangeAgain, exchangeSeldom = 250 * time.Millisecond, 10 * time.Second
+)
 
 // kindsAtOnce is how many blocks of a file datanodes are asked about at a time.
 const kindsAtOnce = 8

@@ -40,6 +40,11 @@ func (c *cluster) rewrites(s *hrpc.Server, meanwhile func()) (begun *int) {
 			q := call.Request.(*hadooppb.EndRewriteRequestProto)
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			if c.late > 0 {
+				c.late--
+				call.Fail(metadata.Errorf(metadata.ErrNotReplicatedYet, "not yet"))
+				return
+			}
 			c.files[q.GetSrc()].blocks = c.files[fmt.Sprint("/.reserved/.inodes/", q.GetSource())].blocks
 			call.Reply(new(hadooppb.EndRewriteResponseProto))
 		},
@@ -47,7 +52,7 @@ func (c *cluster) rewrites(s *hrpc.Server, meanwhile func()) (begun *int) {
 	return begun
 }
 
-// A converted file has checksums of the kind that it had. One of blocks of several kinds, which appends write, is refused, and so is one that gets such a block meanwhile.
+// A converted file has checksums of the kind that it had, and takes the place of the old one as soon as enough of it is stored. One of blocks of several kinds, which appends write, is refused, and so is one that gets such a block meanwhile.
 func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 	t.Parallel()
 	const size = 16 << 10
@@ -103,6 +108,7 @@ func TestConvertKeepsTheKindOfChecksums(t *testing.T) {
 				}
 			})
 		})
+		c.late = 2
 		if test.open {
 			c.mu.Lock()
 			c.files["/f"].holder = "somebody"

@@ -34,6 +34,7 @@ type cluster struct {
 	nextGS    uint64
 	calls     map[string]int
 	retries   map[string]int32 // highest retry count seen by method
+	late      int              // exchanges that are refused because too little is stored
 	bad       []string         // uuids reported with bad blocks
 	// epoch is when tokens are signed: datanodes take those of now only. 0: they take all.
 	epoch byte

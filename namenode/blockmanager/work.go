@@ -191,6 +191,9 @@ func (m *Manager) sweepQueue(q *queue, belongs func(*block) bool) {
 // allReported is the first gate of deletions.
 func (m *Manager) allReported() bool { return m.unreported == 0 }
 
+// Reported reports whether every datanode that lives has reported in full, or is not waited for.
+func (m *Manager) Reported() bool { return m.allReported() }
+
 const (
 	// copiesPerTick is for how many blocks a Tick looks for a copy's source and target.
 	copiesPerTick = 1000

@@ -153,7 +153,7 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 	if r := s.reign.Load(); r != nil {
 		r.ends.progress(time.Now(), id, rebuilds)
 		for _, x := range b.NotCopied[:min(len(b.NotCopied), mostNotCopied)] {
-			r.ends.notTaken(id, metadata.Block{ID: metadata.BlockID(x.GetBlock().GetId()), Generation: metadata.Generation(x.GetBlock().GetGeneration())}, namenode.NodeID(x.Target))
+			r.ends.notTaken(time.Now(), id, metadata.Block{ID: metadata.BlockID(x.GetBlock().GetId()), Generation: metadata.Generation(x.GetBlock().GetGeneration())}, namenode.NodeID(x.Target))
 		}
 	}
 	s.soft.mu.Lock()

@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -239,12 +238,8 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 		return
 	}
 	s.whole(r.Source, func(err error) {
-		switch {
-		case errors.Is(err, metadata.ErrStandby):
+		if err != nil { // what is late may come: the copy stays for that
 			done(nil, err)
-			return
-		case err != nil:
-			s.dropCopy(c, r.Source, func() { done(nil, err) })
 			return
 		}
 		s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
@@ -270,27 +265,36 @@ func (s *Server) EndRewrite(c metadata.Caller, r namenode.EndRewriteRequest, don
 // whole waits until all of a copy is stored, on as many datanodes as there are: the blocks that it takes the place of are deleted at once. A writer may close a file that lacks replicas, or
 // internal blocks, which are made later; after soft.whole that is enough here, too, if one more of each block may be lost.
 //
-// Errors: ErrNotReplicatedYet.
+// Errors: ErrNotReplicatedYet, which may be over when it is asked for again; ErrRetriable while it is not known what is stored.
 func (s *Server) whole(source metadata.INodeID, done func(error)) {
 	f, there := s.ns.FileByID(source)
 	if !there || f.UnderConstruction || len(f.Blocks) == 0 { // the command says what is wrong with it, if it has not been exchanged by the same request before
 		done(nil)
 		return
 	}
+	if err := s.unreported(); err != nil {
+		done(s.orStandby(err))
+		return
+	}
 	replication := int(f.Status.Replication)
-	all := func(b metadata.Block) bool {
+	all := func(b metadata.Block, places func() int) bool {
 		stored, wanted, _ := s.soft.m.Stored(b, replication)
-		return stored >= wanted || stored > 0 && stored >= s.soft.m.Places()
+		return stored >= wanted || stored > 0 && stored >= places()
 	}
 	s.soft.awaitAll(f.Blocks, &s.soft.whole, all, func(ok bool) {
 		if ok {
 			done(nil)
 			return
 		}
+		if err := s.unreported(); err != nil {
+			done(s.orStandby(err))
+			return
+		}
 		var err error
 		s.soft.mu.Lock()
+		places := s.soft.places()
 		for _, b := range f.Blocks {
-			if stored, wanted, spare := s.soft.m.Stored(b, replication); spare < 1 && !all(b) {
+			if stored, wanted, spare := s.soft.m.Stored(b, replication); spare < 1 && !all(b, places) {
 				err = metadata.Errorf(metadata.ErrNotReplicatedYet, "%v of %s is stored on %d datanodes, it should be on %d: it does not take the place of anything yet", b, f.Path, stored, wanted)
 				break
 			}
@@ -298,6 +302,17 @@ func (s *Server) whole(source metadata.INodeID, done func(error)) {
 		s.soft.mu.Unlock()
 		done(s.orStandby(err))
 	})
+}
+
+// unreported says why nothing is said about what is stored: the blocks are being listed, or a datanode that lives has not reported.
+func (s *Server) unreported() error {
+	s.soft.mu.Lock()
+	known := s.soft.listing == nil && s.soft.m.Reported()
+	s.soft.mu.Unlock()
+	if known {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrRetriable, "which blocks are stored is not known yet: they are being listed, or datanodes have not reported all of theirs")
 }
 
 // clearBeside removes the copy of a file that nobody is at work on, before the leader makes one: that of a try before, or of a client that was silent for as long as another may take its lease, or

@@ -15,6 +15,7 @@ import (
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/blockmanager"
 	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -117,7 +118,8 @@ func TestSetrepPassesOverCodedFiles(t *testing.T) {
 	}
 }
 
-// Blocks take the place of others when all of them is stored. One that lacks something is waited for, and then has to outlive a loss.
+// Blocks take the place of others when all of them is stored. One that lacks something is waited for, and then has to outlive a loss; else its copy stays, and can be
+// asked for again.
 func TestExchangeWaitsForAllOfTheCopy(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, nil)
@@ -192,8 +194,55 @@ func TestExchangeWaitsForAllOfTheCopy(t *testing.T) {
 		if (err == nil) != x.ok || len(f.Blocks) != 1 || (f.Blocks[0].ID == group.ID) != x.ok {
 			t.Errorf("%s: %v, and its blocks are %v", x.path, err, f.Blocks)
 		}
-		if _, there := m.ns.FileByID(metadata.INodeID(made.GetSource())); there {
-			t.Errorf("%s: the copy is left", x.path)
+		_, there := m.ns.FileByID(metadata.INodeID(made.GetSource()))
+		if there == x.ok {
+			t.Errorf("%s: the copy is there: %t", x.path, there)
 		}
+		if x.ok || !there {
+			continue
+		}
+		store([]int{3, 4}) // it was late
+		m.soft.mu.Lock()
+		m.soft.whole = time.Hour
+		m.soft.mu.Unlock()
+		check(t, m.operator(t, m.config.Door.Daemon(), "endRewrite",
+			&hdfspb.EndRewriteRequestProto{Src: &x.path, Source: made.Source, Blocks: made.Blocks}, new(hdfspb.EndRewriteResponseProto)))
+		if f, _ := m.ns.FileByID(metadata.INodeID(w.id)); len(f.Blocks) != 1 || f.Blocks[0].ID != group.ID {
+			t.Errorf("%s: asked for again its blocks are %v", x.path, f.Blocks)
+		}
+	}
+}
+
+// Who waits for many blocks looks at each as it arrives, and at all of them in the end.
+func TestWaitingForManyBlocksLooksAtEachOnce(t *testing.T) {
+	const n = 1000
+	var f soft
+	f.init(blockmanager.Config{})
+	blocks := make([]metadata.Block, n)
+	for i := range blocks {
+		blocks[i].ID = metadata.BlockID(i + 1)
+	}
+	looks, stored := 0, map[metadata.BlockID]bool{}
+	patience, done := time.Hour, false
+	f.awaitAll(blocks, &patience, func(b metadata.Block, _ func() int) bool { looks++; return stored[b.ID] }, func(bool) { done = true })
+	arrive := func(id metadata.BlockID) {
+		stored[id] = true
+		f.mu.Lock()
+		woken := f.arrived([]metadata.BlockID{id, id, id})
+		f.mu.Unlock()
+		wake(woken)
+	}
+	for id := metadata.BlockID(n); id > 1; id-- {
+		arrive(id)
+	}
+	delete(stored, 7) // lost meanwhile
+	if arrive(1); done {
+		t.Error("one that is gone again is not waited for")
+	}
+	if arrive(7); !done || len(f.waiting) > 0 {
+		t.Errorf("done: %t, %d blocks are waited for", done, len(f.waiting))
+	}
+	if looks > 5*n {
+		t.Errorf("%d looks at %d blocks", looks, n)
 	}
 }

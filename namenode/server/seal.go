@@ -29,6 +29,8 @@ const (
 	sealAgain, sealSeldom = 10 * time.Second, 10 * time.Minute
 	// sealPatience is for how long a datanode may get no further with a group, and sealPace how many bytes a second those have to make before which it has not begun.
 	sealPatience, sealPace = time.Minute, 4 << 20
+	// refusedFor is how long new groups are not on a datanode that did not take an internal block.
+	refusedFor = time.Minute
 	// sealClient writes the files beside.
 	sealClient = "hops-seal"
 	// sealRepeat is how long an order stays without being repeated.
@@ -43,14 +45,14 @@ type sealing struct {
 	tries map[metadata.BlockID]*sealTry
 	// ordered are the groups that datanodes are to make.
 	ordered []*sealOrder
+	// refused are the datanodes that did not take an internal block, with when they may be asked for one again.
+	refused map[namenode.NodeID]time.Time
 }
 
 type sealTry struct {
 	running bool
 	next    time.Time
 	wait    time.Duration
-	// without are the datanodes that did not take an internal block the last time.
-	without []namenode.NodeID
 }
 
 type sealOrder struct {
@@ -62,6 +64,9 @@ type sealOrder struct {
 	percent      int
 	moved, start time.Time
 	refused      []namenode.NodeID // targets that did not take what they should
+	// missing is how many targets lacked theirs at the last look, and stored when that changed.
+	missing int
+	stored  time.Time
 }
 
 // newSealOrder is one of a group of so many bytes.
@@ -93,39 +98,66 @@ func (x *sealing) progress(now time.Time, id namenode.NodeID, list []blockmanage
 }
 
 // notTaken hears from a node that a target of its order did not take an internal block.
-func (x *sealing) notTaken(id namenode.NodeID, unit metadata.Block, target namenode.NodeID) {
+func (x *sealing) notTaken(now time.Time, id namenode.NodeID, unit metadata.Block, target namenode.NodeID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, o := range x.ordered {
 		is := func(p *pb.Part) bool { return p.Node.Uuid == string(target) }
 		if o.node == id && metadata.BlockID(o.message.Group.Id) == unit.ID.Group() && metadata.Generation(o.message.Group.Generation) == unit.Generation &&
-			slices.ContainsFunc(o.message.Targets, is) && !slices.Contains(o.refused, target) {
-			o.refused = append(o.refused, target)
+			slices.ContainsFunc(o.message.Targets, is) {
+			if !slices.Contains(o.refused, target) {
+				o.refused = append(o.refused, target)
+			}
+			if x.refused == nil {
+				x.refused = map[namenode.NodeID]time.Time{}
+			}
+			x.refused[target] = now.Add(refusedFor)
 		}
 	}
 }
 
-// avoid are the datanodes that the next group of a block had better not be on. They are forgotten with that: where there are no others they have to do.
-func (x *sealing) avoid(id metadata.BlockID) []namenode.NodeID {
+// avoid are the datanodes that a new group had better not be on.
+func (x *sealing) avoid(now time.Time) (without []namenode.NodeID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	try := x.tries[id]
-	if try == nil {
-		return nil
+	for id, until := range x.refused {
+		if now.Before(until) {
+			without = append(without, id)
+		} else {
+			delete(x.refused, id)
+		}
 	}
-	without := try.without
-	try.without = nil
+	slices.Sort(without)
 	return without
 }
 
-// over ends an order about a block, which has failed if there is an error.
-func (x *sealing) over(id metadata.BlockID, o *sealOrder, err error) {
+// over ends an order.
+func (x *sealing) over(o *sealOrder) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ordered = slices.DeleteFunc(x.ordered, func(other *sealOrder) bool { return other == o })
-	if try := x.tries[id]; try != nil && err != nil {
-		try.without = o.refused
+}
+
+// verdict says whether to go on waiting for an order, of which internal blocks are not stored on the datanodes missing, and so many of the others may be lost. Where one may it is enough when those that
+// are missing were refused, or there was no progress for grace. Without an error and not enough it is waited for.
+func (x *sealing) verdict(now time.Time, o *sealOrder, missing []namenode.NodeID, spare int, grace time.Duration) (enough bool, err error) {
+	stands := x.stands(now, o)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(missing) != o.missing {
+		o.missing, o.stored = len(missing), now
 	}
+	refused := !slices.ContainsFunc(missing, func(id namenode.NodeID) bool { return !slices.Contains(o.refused, id) })
+	still := now.Sub(o.moved) >= grace && now.Sub(o.stored) >= grace
+	switch {
+	case len(missing) == 0 || spare > 0 && (refused || still):
+		return true, nil
+	case refused:
+		return false, metadata.Errorf(metadata.ErrNotReplicatedYet, "datanodes %s did not take what they should", missing)
+	case stands:
+		return false, context.DeadlineExceeded
+	}
+	return false, nil
 }
 
 // stands reports whether an order has not got on for too long.
@@ -266,8 +298,9 @@ func (s *Server) sealEnd(r *reign, inode metadata.INodeID) error {
 func (s *Server) groupBeside(
 	r *reign, f *namespace.FileInfo, b metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location,
 ) (source metadata.INodeID, group *metadata.Block, err error) {
+	var without []namenode.NodeID
 	if b.Length > 0 {
-		err = s.hasPlaces(f, b, policy, doors)
+		without, err = s.hasPlaces(r, f, b, policy, doors)
 	}
 	if err == nil {
 		err = s.clearBeside(f)
@@ -283,7 +316,7 @@ func (s *Server) groupBeside(
 		})
 	}
 	if err == nil && b.Length > 0 {
-		group, err = s.orderGroup(r, source, b, policy, doors)
+		group, err = s.orderGroup(r, source, b, policy, doors, without)
 	}
 	if err == nil {
 		err = s.completeSource(r, source, group)
@@ -291,8 +324,9 @@ func (s *Server) groupBeside(
 	return source, group, err
 }
 
-// hasPlaces says why no group can be made of a block of f at the moment: nobody gives the block, or there are too few datanodes that the group could go to.
-func (s *Server) hasPlaces(f *namespace.FileInfo, b metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) error {
+// hasPlaces says why no group can be made of a block of f at the moment: nobody gives the block, or there are too few datanodes that the group could go to. without are the ones that have refused others a
+// moment ago, nil if a group on the rest would not outlive a loss.
+func (s *Server) hasPlaces(r *reign, f *namespace.FileInfo, b metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) (without []namenode.NodeID, err error) {
 	want := placement.Request{Want: policy.Layout.Units(), BlockSize: f.Status.BlockSize, Spread: true, Policy: namenode.StoragePolicyByID(f.Policy)}
 	if want.Policy.Types[0] == namenode.RAMDisk {
 		want.Policy = namenode.HotPolicy
@@ -300,22 +334,30 @@ func (s *Server) hasPlaces(f *namespace.FileInfo, b metadata.Block, policy metad
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
 	if at, _ := s.soft.m.Locate(b.ID, ""); len(doors) == 0 && len(at) == 0 {
-		return nobodyGives(b)
+		return nil, nobodyGives(b)
+	}
+	if want.Exclude = r.ends.avoid(time.Now()); len(want.Exclude) > 0 {
+		if choice := s.soft.m.Foresee(want); len(choice.Targets) > policy.Layout.Data {
+			return want.Exclude, nil
+		}
+		want.Exclude = nil
 	}
 	choice := s.soft.m.Foresee(want)
-	return choice.GroupErr(f.Path, policy)
+	return nil, choice.GroupErr(f.Path, policy)
 }
 
 func nobodyGives(b metadata.Block) error {
 	return metadata.Errorf(metadata.ErrIO, "no datanode has %v, or none that has it is there", b)
 }
 
-// orderGroup has a datanode make the group, one that has the block or, of a body, one that is to have the group, and waits until all of its internal blocks that have bytes are stored: what it
-// takes the place of outlives as many losses as the group then does, and is deleted at once.
-func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location) (made *metadata.Block, err error) {
+// orderGroup has a datanode make the group, one that has the block or, of a body, one that is to have the group, and waits until its internal blocks that have bytes are stored: what it
+// takes the place of outlives as many losses as the group then does, and is deleted at once. It may lack what datanodes did not take, or what does not come within soft.whole, if one more of the others
+// may be lost (whole): that is computed when the group is closed.
+func (s *Server) orderGroup(
+	r *reign, source metadata.INodeID, tail metadata.Block, policy metadata.ErasurePolicy, doors []namenode.Location, without []namenode.NodeID,
+) (*metadata.Block, error) {
 	var l *namenode.LocatedBlock
-	without := r.ends.avoid(tail.ID)
-	err = s.await(func(done func(error)) {
+	err := s.await(func(done func(error)) {
 		s.AddBlock(s.myself(), namenode.AddBlockRequest{File: namenode.FileRef{INode: source}, Client: sealClient, Anywhere: true, Exclude: without}, func(b *namenode.LocatedBlock, err error) {
 			l = b
 			done(err)
@@ -342,20 +384,25 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 		order.message.TailAt = append(order.message.TailAt, wireNode(from.Node))
 	}
 	order.message.Targets = sealTargets(policy.Layout, tail.Length, l)
-	wanted := len(order.message.Targets)
 	x := &r.ends
 	x.mu.Lock()
 	x.ordered = append(x.ordered, order)
 	x.mu.Unlock()
-	defer func() { x.over(tail.ID, order, err) }()
-	whole := func(b metadata.Block) bool {
-		stored, _, _ := s.soft.m.Stored(b, 0)
-		return stored >= wanted
+	defer x.over(order)
+	missing := func() (missing []namenode.NodeID) {
+		for _, p := range order.message.Targets {
+			unit := metadata.Block{ID: group.ID.Internal(int(p.Unit)), Generation: group.Generation, Length: policy.Layout.UnitLength(group.Length, int(p.Unit))}
+			if unit.Length > 0 && s.soft.m.Replicated(unit) == 0 {
+				missing = append(missing, namenode.NodeID(p.Node.Uuid))
+			}
+		}
+		return missing
 	}
+	all := func(metadata.Block, func() int) bool { return len(missing()) == 0 }
 	for {
 		s.kick([]namenode.NodeID{order.node})
 		durable := make(chan bool, 1)
-		s.soft.awaitAll([]metadata.Block{group}, &s.soft.patience, whole, func(ok bool) { durable <- ok })
+		s.soft.awaitAll([]metadata.Block{group}, &s.soft.patience, all, func(ok bool) { durable <- ok })
 		select {
 		case ok := <-durable:
 			if ok {
@@ -367,8 +414,19 @@ func (s *Server) orderGroup(r *reign, source metadata.INodeID, tail metadata.Blo
 		if s.reign.Load() != r {
 			return nil, namenode.ErrStandbyWrite
 		}
-		if x.stands(time.Now(), order) {
-			return nil, fmt.Errorf("datanode %s has not made all of the group %v of %v: %w", order.node, group, tail, context.DeadlineExceeded)
+		s.soft.mu.Lock()
+		lacks, grace := missing(), s.soft.whole
+		_, _, spare := s.soft.m.Stored(group, 0)
+		s.soft.mu.Unlock()
+		enough, err := x.verdict(time.Now(), order, lacks, spare, grace)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("datanode %s has not made all of the group %v of %v: %w", order.node, group, tail, err)
+		case enough:
+			if len(lacks) > 0 {
+				s.log.Info("a group takes the place of a block before all of it is stored", "group", group, "block", tail.String(), "missing", fmt.Sprint(lacks))
+			}
+			return &group, nil
 		}
 	}
 }

@@ -110,6 +110,7 @@ func TestOpenEndOfAFile(t *testing.T) {
 	lead.knows(t, tail, len(end.Locs))
 	lead.soft.mu.Lock()
 	lead.soft.m.Pause(true) // nothing else is ordered meanwhile
+	lead.soft.whole = time.Hour
 	lead.soft.mu.Unlock()
 	if ok, err := w.complete(); err != nil || !ok {
 		t.Fatalf("complete: %t, %v", ok, err)
@@ -330,28 +331,117 @@ func TestTheLeaderLeavesAloneWhatIsConverted(t *testing.T) {
 	}
 }
 
-// A datanode that did not take what it should is avoided the next time, and once.
+// A datanode that did not take what it should is avoided by all groups for a while.
 func TestWhoRefusesAnEndIsAvoided(t *testing.T) {
 	var x sealing
-	x.due(time.Now(), []metadata.BlockID{5})
+	now := time.Now()
 	group := metadata.Block{ID: metadata.FirstGroupID, Generation: 7}
-	o := newSealOrder(time.Now(), "dn1", 777)
+	o := newSealOrder(now, "dn1", 777)
 	o.message = &pb.Rebuild{Group: wireBlock(group), Targets: []*pb.Part{{Unit: 0, Node: &pb.DatanodeID{Uuid: "dn2"}}, {Unit: 4, Node: &pb.DatanodeID{Uuid: "dn3"}}}}
 	x.ordered = append(x.ordered, o)
 	unit := metadata.Block{ID: group.ID.Internal(4), Generation: 7}
-	x.notTaken("dn4", unit, "dn2")                                            // it is not its order
-	x.notTaken("dn1", metadata.Block{ID: unit.ID, Generation: 6}, "dn2")      // an older one
-	x.notTaken("dn1", metadata.Block{ID: unit.ID + 16, Generation: 7}, "dn2") // another group
-	x.notTaken("dn1", unit, "dn5")                                            // it is no target
-	x.notTaken("dn1", unit, "dn3")
-	x.notTaken("dn1", unit, "dn3")
-	x.over(5, o, errors.New("not all of it"))
-	if got := fmt.Sprint(x.avoid(5), x.avoid(5), x.avoid(6), len(x.ordered)); got != "[dn3] [] [] 0" {
+	x.notTaken(now, "dn4", unit, "dn2")                                            // it is not its order
+	x.notTaken(now, "dn1", metadata.Block{ID: unit.ID, Generation: 6}, "dn2")      // an older one
+	x.notTaken(now, "dn1", metadata.Block{ID: unit.ID + 16, Generation: 7}, "dn2") // another group
+	x.notTaken(now, "dn1", unit, "dn5")                                            // it is no target
+	x.notTaken(now.Add(-time.Second), "dn1", unit, "dn3")
+	x.notTaken(now, "dn1", unit, "dn3")
+	x.over(o)
+	if got := fmt.Sprint(x.avoid(now), x.avoid(now.Add(refusedFor-1)), x.avoid(now.Add(refusedFor)), len(x.ordered), len(x.refused)); got != "[dn3] [dn3] [] 0 0" {
 		t.Errorf("avoided: %s", got)
 	}
-	o.refused = []namenode.NodeID{"dn2"}
-	if x.over(5, o, nil); len(x.avoid(5)) != 0 {
-		t.Error("who refused what was made all the same is avoided")
+}
+
+// A group that lacks what datanodes refuse, or what does not come, has to do where one more of it may be lost; where none may, it fails when all that is missing was refused.
+func TestWhenAGroupIsEnough(t *testing.T) {
+	const grace = 10 * time.Second
+	start := time.Now()
+	for _, c := range []struct {
+		missing, refused []namenode.NodeID
+		spare            int
+		after            time.Duration
+		want             string
+	}{
+		{nil, nil, 3, 0, "true <nil>"},
+		{nil, nil, 0, 0, "true <nil>"},
+		{[]namenode.NodeID{"a"}, nil, 2, 0, "false <nil>"},
+		{[]namenode.NodeID{"a"}, nil, 2, grace - 1, "false <nil>"},
+		{[]namenode.NodeID{"a"}, nil, 2, grace, "true <nil>"},
+		{[]namenode.NodeID{"a"}, nil, 0, grace, "false <nil>"},
+		{[]namenode.NodeID{"a"}, nil, 0, sealPatience, "false context deadline exceeded"},
+		{[]namenode.NodeID{"a"}, []namenode.NodeID{"a", "b"}, 1, 0, "true <nil>"},
+		{[]namenode.NodeID{"a", "c"}, []namenode.NodeID{"a", "b"}, 1, 0, "false <nil>"},
+		{[]namenode.NodeID{"a", "b"}, []namenode.NodeID{"b", "a"}, 0, 0, "false datanodes [a b] did not take what they should"},
+	} {
+		var x sealing
+		o := newSealOrder(start, "dn1", 777)
+		o.refused = c.refused
+		enough, err := x.verdict(start, o, c.missing, c.spare, grace)
+		if c.after > 0 {
+			enough, err = x.verdict(start.Add(c.after), o, c.missing, c.spare, grace)
+		}
+		if got := fmt.Sprint(enough, " ", err); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	var x sealing
+	o := newSealOrder(start, "dn1", 777)
+	_, _ = x.verdict(start, o, []namenode.NodeID{"a", "b"}, 0, grace)
+	if enough, _ := x.verdict(start.Add(grace), o, []namenode.NodeID{"a"}, 1, grace); enough {
+		t.Error("one more has come just now, and the other is not waited for")
+	}
+}
+
+// A datanode that lives and refuses writes does not keep an end from being sealed, and the next one is not on it.
+func TestSealingGoesOnWithoutWhoRefuses(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	lead := c.leader()
+	check(t, lead.group.Raise(release.SealedTails))
+	nodes := map[string]*datanode{}
+	for i := range 5 {
+		nodes[fmt.Sprintf("dn%d", i)] = c.datanode(fmt.Sprintf("dn%d", i))
+	}
+	lead.soft.mu.Lock()
+	lead.soft.m.Pause(true)     // nothing else is ordered meanwhile
+	lead.soft.whole = time.Hour // nothing is accepted because it is late
+	lead.soft.mu.Unlock()
+	r := lead.reign.Load()
+	layout := metadata.ErasurePolicies()[1].Layout // RS-3-2
+	order := func() (o *sealOrder) {
+		eventually(t, "a datanode is to make a group", func() bool {
+			r.ends.mu.Lock()
+			defer r.ends.mu.Unlock()
+			if len(r.ends.ordered) > 0 {
+				o = r.ends.ordered[0]
+			}
+			return o != nil
+		})
+		return o
+	}
+	var refuses namenode.NodeID
+	for _, path := range []string{"/first", "/second"} {
+		w, tail := lead.endOpen(t, path, 2, nodes)
+		ended := make(chan error, 1)
+		go func() { ended <- lead.sealEnd(r, metadata.INodeID(w.id)) }()
+		o := order()
+		group := fromWire(o.message.Group)
+		for i, p := range o.message.Targets {
+			unit := metadata.Block{ID: group.ID.Internal(int(p.Unit)), Generation: group.Generation, Length: layout.UnitLength(tail.Length, int(p.Unit))}
+			switch {
+			case namenode.NodeID(p.Node.Uuid) == refuses:
+				t.Errorf("%s: the group is on %s, which refuses", path, refuses)
+			case path == "/first" && i == 2:
+				refuses = namenode.NodeID(p.Node.Uuid)
+				r.ends.notTaken(time.Now(), o.node, unit, refuses)
+			default:
+				nodes[p.Node.Uuid].has(unit, pb.ReplicaState_FINALIZED)
+			}
+		}
+		check(t, <-ended)
+		if f, _ := lead.ns.FileByID(metadata.INodeID(w.id)); f == nil || len(f.Blocks) != 1 || f.Blocks[0].ID != group.ID {
+			t.Errorf("%s: sealed: %+v", path, f)
+		}
 	}
 }
 

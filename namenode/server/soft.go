@@ -37,11 +37,16 @@ type listing struct {
 // waiter waits for blocks to become durable enough.
 type waiter struct {
 	blocks []metadata.Block
-	enough func(metadata.Block) bool
-	done   func(durable bool)
-	timer  *time.Timer
-	over   bool
+	enough enough
+	// lacking are those that were not durable enough when they were last looked at.
+	lacking map[metadata.BlockID]metadata.Block
+	done    func(durable bool)
+	timer   *time.Timer
+	over    bool
 }
+
+// enough reports whether a block is durable enough. places is how many datanodes could have replicas, which is counted once for as many blocks as are looked at together.
+type enough func(b metadata.Block, places func() int) bool
 
 func (f *soft) init(c blockmanager.Config) {
 	f.m = blockmanager.New(c)
@@ -53,14 +58,14 @@ func (f *soft) init(c blockmanager.Config) {
 
 // await calls done(true) when all blocks have the minimum of replicas, done(false) after patience.
 func (f *soft) await(blocks []metadata.Block, done func(bool)) {
-	f.awaitAll(blocks, &f.patience, f.m.Durable, done)
+	f.awaitAll(blocks, &f.patience, func(b metadata.Block, _ func() int) bool { return f.m.Durable(b) }, done)
 }
 
 // awaitAll calls done(true) when enough is true of all blocks, done(false) after patience, which is one of f's. enough is called with f.mu held.
-func (f *soft) awaitAll(blocks []metadata.Block, patience *time.Duration, enough func(metadata.Block) bool, done func(bool)) {
+func (f *soft) awaitAll(blocks []metadata.Block, patience *time.Duration, enough enough, done func(bool)) {
 	f.mu.Lock()
 	w := &waiter{blocks: blocks, enough: enough, done: done}
-	if w.durable() {
+	if w.durable(f.places()) {
 		f.mu.Unlock()
 		done(true)
 		return
@@ -73,13 +78,22 @@ func (f *soft) awaitAll(blocks []metadata.Block, patience *time.Duration, enough
 	f.mu.Unlock()
 }
 
-func (w *waiter) durable() bool {
+// places counts the datanodes that could have replicas when it is first asked. f.mu is held as long as it is in use.
+func (f *soft) places() func() int { return sync.OnceValue(f.m.Places) }
+
+// durable looks at all blocks.
+func (w *waiter) durable(places func() int) bool {
+	w.lacking = nil
 	for _, b := range w.blocks {
-		if !w.enough(b) {
-			return false
+		if w.enough(b, places) {
+			continue
 		}
+		if w.lacking == nil {
+			w.lacking = map[metadata.BlockID]metadata.Block{}
+		}
+		w.lacking[b.ID] = b
 	}
-	return true
+	return len(w.lacking) == 0
 }
 
 // end ends a wait in vain.
@@ -110,16 +124,30 @@ func (f *soft) forget(w *waiter) {
 	}
 }
 
-// satisfied collects the waiters whose blocks have become durable. f.mu is held; the caller calls their done after it
-// has let go.
-func (f *soft) satisfied() []*waiter {
-	var out []*waiter
-	for _, id := range f.m.Satisfied() {
-		for _, w := range slices.Clone(f.waiting[id]) {
-			if !w.over && w.durable() {
-				f.forget(w)
-				out = append(out, w)
+// satisfied collects the waiters whose blocks have become durable. Of those that lack something it looks at the blocks only about which something has arrived, each once; at all of them when nothing
+// seems to be lacking, as what was enough may have gone since. f.mu is held; the caller calls their done after it has let go.
+func (f *soft) satisfied() []*waiter { return f.arrived(f.m.Satisfied()) }
+
+// arrived is satisfied for blocks about which something has arrived.
+func (f *soft) arrived(ids []metadata.BlockID) []*waiter {
+	slices.Sort(ids)
+	places := f.places()
+	var ready, out []*waiter
+	for _, id := range slices.Compact(ids) {
+		for _, w := range f.waiting[id] {
+			b, lacks := w.lacking[id]
+			if !lacks || !w.enough(b, places) {
+				continue
 			}
+			if delete(w.lacking, id); len(w.lacking) == 0 {
+				ready = append(ready, w)
+			}
+		}
+	}
+	for _, w := range ready {
+		if w.durable(places) {
+			f.forget(w)
+			out = append(out, w)
 		}
 	}
 	return out
