@@ -256,10 +256,11 @@ func logNames(root *os.Root) ([]string, error) {
 // errNoLog: what has the name of a log file is none.
 var errNoLog = errors.New("not a log file of its container")
 
-// noLog reports whether an error of openLog says that there is no log file by that name (any more). Any other error says nothing about the file:
-// this process may have no descriptor left, or the disk may not answer.
+// noLog reports whether an error of openLog says that there is no log file by that name (any more), or that its program lets nobody read it. Any other
+// error says nothing about the file: this process may have no descriptor left, or the disk may not answer.
 func noLog(err error) bool {
-	return errors.Is(err, errNoLog) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO)
+	return errors.Is(err, errNoLog) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) ||
+		errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
 }
 
 // openLog opens a log file for reading. The container may put anything in its place at any time: a link does not lead out
@@ -269,6 +270,9 @@ func noLog(err error) bool {
 func openLog(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
+		if info, now := root.Lstat(name); now == nil && !info.Mode().IsRegular() { // os.Root has no error of its own for a link that leads out
+			err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("%w: %w", errNoLog, err)}
+		}
 		return nil, nil, err
 	}
 	info, err := f.Stat()

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -96,11 +98,8 @@ func TestWhatIsNoLogFileIsPassedOver(t *testing.T) {
 	if err := s.round(t.Context(), spec, true); err != nil || len(files.files) != 2 {
 		t.Errorf("a round: %v, %d files are shipped", err, len(files.files))
 	}
-	if _, _, err := openLog(root, "out"); err == nil {
-		t.Error("a link leads out of the directory")
-	}
-	names := []string{"loop", "pipe", "dir", "socket", "gone"} // as if they had come after the list was made
-	if os.Geteuid() == 0 {                                     // a file of another's
+	names := []string{"out", "loop", "pipe", "dir", "socket", "gone"} // as if they had come after the list was made
+	if os.Geteuid() == 0 {                                            // a file of another's
 		if err := os.Chown(dir, 1000, 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -113,5 +112,69 @@ func TestWhatIsNoLogFileIsPassedOver(t *testing.T) {
 		if err := s.file(t.Context(), root, spec, name, true); err != nil {
 			t.Errorf("%s holds up the others: %v", name, err)
 		}
+	}
+}
+
+// A program that takes away the right to read one of its logs loses that log, and the others are shipped.
+func TestALogThatMayNotBeReadIsPassedOver(t *testing.T) {
+	files := newMemoryFS()
+	s, spec, root := logsOf(t, files)
+	dir := s.c.logsPath()
+	if err := os.Chmod(filepath.Join(dir, "events"), 0); err != nil {
+		t.Fatal(err)
+	}
+	all := os.Geteuid() == 0 // may read everything
+	if all {
+		for _, name := range []string{s.c.dir, dir, filepath.Join(dir, "events"), filepath.Join(dir, "stdout")} {
+			if err := os.Chown(name, 1000, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(filepath.Dir(s.c.dir), 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var opened, shipped error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if all { // the thread ends with this goroutine
+			runtime.LockOSThread()
+			if _, opened = unix.SetfsuidRetUid(1000); opened != nil {
+				return
+			}
+		}
+		_, _, opened = openLog(root, "events")
+		shipped = s.round(t.Context(), spec, true)
+	}()
+	<-done
+	if !errors.Is(opened, unix.EACCES) {
+		t.Errorf("it can be read: %v", opened)
+	}
+	if shipped != nil || files.get("/logs/container_1/stdout") != "a line\n" || len(files.files) != 1 {
+		t.Errorf("%v, %d files are shipped", shipped, len(files.files))
+	}
+}
+
+// refusingFS takes one log file not.
+type refusingFS struct {
+	*memoryFS
+	name string
+}
+
+func (f refusingFS) OpenLog(ctx context.Context, name string) (LogFile, error) {
+	if name == f.name {
+		return nil, unix.EIO
+	}
+	return f.memoryFS.OpenLog(ctx, name)
+}
+
+// A log that cannot be shipped holds up no other one, and the round says that it has failed.
+func TestALogHoldsUpNoOther(t *testing.T) {
+	files := newMemoryFS()
+	s, spec, _ := logsOf(t, files)
+	s.fsys = refusingFS{files, "/logs/container_1/stdout"}
+	if err := s.round(t.Context(), spec, true); !errors.Is(err, unix.EIO) || files.get("/logs/container_1/events") != "another\n" || len(files.files) != 1 {
+		t.Errorf("%v, %d files are shipped", err, len(files.files))
 	}
 }

@@ -435,7 +435,7 @@ func (x *session) order(o *pb.NodeOrders) {
 	if n := view.Node(x.node); n != nil && n.Wish != nil {
 		o.Service = &pb.NodeService{State: string(n.ShownHere()), DeadlineMs: int64(x.r.deadline(n.Wish.Since, n.Wish.Deadline)), By: n.Wish.By}
 		if n.Wish.Until > 0 {
-			o.Service.UntilMs = int64(s.clock.told(n.Wish.Until))
+			o.Service.UntilMs = int64(x.r.stamp(n.Wish.Until))
 		}
 	}
 	now := time.Now()
@@ -453,7 +453,7 @@ func (x *session) order(o *pb.NodeOrders) {
 	for _, c := range view.On(x.node) {
 		live[c.ID] = true
 		if n := c.Notice; n != nil && o.Notices != nil {
-			o.Notices.Notices = append(o.Notices.Notices, &pb.Notice{ContainerId: c.ID.String(), SinceMs: int64(s.clock.told(n.Since)), DeadlineMs: int64(x.r.deadline(n.Since, n.Deadline)), Reason: n.String()})
+			o.Notices.Notices = append(o.Notices.Notices, &pb.Notice{ContainerId: c.ID.String(), SinceMs: int64(x.r.stamp(n.Since)), DeadlineMs: int64(x.r.deadline(n.Since, n.Deadline)), Reason: n.String()})
 		}
 		known := x.known[c.ID]
 		switch {

@@ -130,10 +130,21 @@ func (r *reign) seen(now time.Time) bool {
 	return true
 }
 
-// heeded reports whether who was told to go, from since to a deadline, could hear of it for that long from this leader, or for as long as a notice
-// is today: what was told before the reign, or before a standstill, may have reached nobody.
+// hearing is how long a leader has led, or runs again, before it ends anything for a notice: who was to hear of it is asked for so long at least.
+const hearing = 10 * time.Second
+
+// least is for how long who is told at a moment to go until a deadline has to be able to hear of it: for as long as a notice is today, or as long as
+// it was given, if that is less.
+func (r *reign) least(since, deadline metadata.Time) time.Duration {
+	return min(r.s.config.Preemption.Notice, time.Duration(max(deadline-since, 0))*time.Millisecond)
+}
+
+// heeded reports whether who was told to go, from since to a deadline, could hear of it for long enough from this leader, see least: what was told
+// before the reign, or before a standstill, may have reached nobody. Two such times after the deadline nobody is waited for any more: leaders that do
+// not last, or stand still again and again, do not put it off for ever.
 func (r *reign) heeded(now moment, since, deadline metadata.Time) bool {
-	return now.Sub(r.since()) >= min(r.s.config.Preemption.Notice, time.Duration(deadline-since)*time.Millisecond)
+	least, led := r.least(since, deadline), now.Sub(r.since())
+	return led >= least || led >= hearing && now.State >= deadline+metadata.Time(2*least.Milliseconds())
 }
 
 // deadline is what programs, masters and nodes are told of one, by the clock; 0: there is none. It is not before it counts, see heeded.
@@ -141,8 +152,42 @@ func (r *reign) deadline(since, deadline metadata.Time) metadata.Time {
 	if deadline == 0 {
 		return 0
 	}
-	least := min(metadata.Time(r.s.config.Preemption.Notice.Milliseconds()), deadline-since)
-	return max(r.s.clock.told(deadline), metadata.TimeOf(r.since())+least)
+	now := r.s.clock.moment()
+	led := now.Sub(r.since()) // the clock may have been wrong then, and set right since
+	after := func(d time.Duration) metadata.Time { return metadata.TimeOf(now.Add(d - led)) }
+	at, least := r.s.clock.told(deadline), r.least(since, deadline)
+	anyway := max(at+metadata.Time(2*least.Milliseconds()), after(hearing))
+	return r.steady(span{since, deadline}, max(at, min(after(least), anyway)))
+}
+
+// stamp is what nodes are told of a stamp of the state, by the clock; 0: there is none.
+func (r *reign) stamp(at metadata.Time) metadata.Time {
+	if at == 0 {
+		return 0
+	}
+	return r.steady(span{since: at}, r.s.clock.told(at))
+}
+
+// span is from when until when somebody is to go, in the state's time.
+type span struct{ since, deadline metadata.Time }
+
+// maxSaid bounds what is known of what was said.
+const maxSaid = 100_000
+
+// steady is what was said of something before in place of what would be said now, unless that is sooner, or later by more than a minute: while the
+// state's time is ahead of the clock, what a stamp is by the clock changes by an eighth of what passes, and who is told of it would write it down each time.
+func (r *reign) steady(of span, now metadata.Time) metadata.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, ok := r.said[of]
+	if ok && now >= was-metadata.Time(time.Second.Milliseconds()) && now <= was+metadata.Time(clockStep.Milliseconds()) {
+		return was
+	}
+	if r.said == nil || len(r.said) >= maxSaid {
+		r.said = map[span]metadata.Time{}
+	}
+	r.said[of] = now
+	return now
 }
 
 // endNoticed ends the containers whose notice is over.

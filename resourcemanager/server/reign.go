@@ -41,6 +41,7 @@ type reign struct {
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster
+	said    map[span]metadata.Time // what was told of deadlines by the clock, since began; see steady
 	// preempted is when it was looked last who has to make room; of the goroutine that watches.
 	preempted time.Time
 }

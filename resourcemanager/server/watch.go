@@ -60,7 +60,7 @@ func (r *reign) awake(now time.Time) {
 			m.seen = notAfter(m.seen.Add(gap), now)
 		}
 		r.s.log.Warn("this resource manager stood still; nobody is given up for it", "for", gap)
-		r.began = now
+		r.began, r.said = now, nil
 	}
 	r.looked = now
 }

@@ -68,6 +68,45 @@ func TestANewAttemptHearsWhoIsToGo(t *testing.T) {
 	}
 }
 
+// An attempt that begins hears who may stay after all, where the one before may not have.
+func TestANewAttemptHearsWhoMayStay(t *testing.T) {
+	c := newCluster(t, Config{})
+	c.node(nodeOne, "i", 0)
+	other := c.submit(&rm.Application{User: "bob"}).Application
+	id, am, epoch := c.running(&rm.Application{KeepContainers: true, MaxAttempts: 9})
+	c.allocate(id, 1, epoch, 1, 0, rm.Ask{ID: "w", Resource: master, Count: 4})
+	var w []*statepb.ContainerID
+	for range 4 {
+		g := c.grant(c.epoch, id, "w", master, nodeOne)
+		if len(g.Containers) != 1 {
+			t.Fatal(g.Reason)
+		}
+		w = append(w, ContainerID(g.Containers[0]))
+	}
+	preempt := func(p *statepb.PreemptContainers) {
+		p.Epoch, p.DeadlineMs = c.epoch, c.now+60_000
+		c.must(&statepb.Command{Op: &statepb.Command_PreemptContainers{PreemptContainers: p}})
+	}
+	preempt(&statepb.PreemptContainers{Evictions: []*statepb.Eviction{{Application: ApplicationID(other), Queue: "root.b", Containers: w[:3]}}})
+	preempt(&statepb.PreemptContainers{Spared: w[:1]})
+	c.allocate(id, 1, epoch, 2, c.View().Application(id).LastEvent) // that far it is heard
+	preempt(&statepb.PreemptContainers{Spared: w[1:2]})
+	for attempt := range 2 { // the second hears nothing either
+		am, _ = c.anew(id, am, release.RetoldNotices)
+		var told []rm.ContainerID
+		for _, e := range c.View().Events(id, 0) {
+			told = append(told, e.Preempt)
+		}
+		if want := []rm.ContainerID{containerIDOf(w[1]), containerIDOf(w[2])}; !slices.Equal(told, want) {
+			t.Errorf("attempt %d: %v is told, want %v", attempt+2, told, want)
+		}
+	}
+	if k := c.View().Container(containerIDOf(w[1])); k.Notice != nil {
+		t.Errorf("%+v", k.Notice)
+	}
+	c.sound()
+}
+
 // Members of an array that have succeeded are known to a master that starts again, also when their containers are forgotten.
 func TestForgottenMembersHaveSucceeded(t *testing.T) {
 	c := newCluster(t, Config{MaxEndedContainers: 2})
@@ -96,7 +135,7 @@ func TestForgottenMembersHaveSucceeded(t *testing.T) {
 	if got := a.Succeeded.List(); !slices.Equal(got, []int32{0, 1, 3}) {
 		t.Errorf("%v have succeeded and are forgotten", got)
 	}
-	if more := c.held["ann"].bytes - held; more != int64(len(a.Succeeded)) {
+	if more := c.held["ann"].bytes - held; more != int64(8*len(a.Succeeded)) {
 		t.Errorf("%d bytes more are held", more)
 	}
 	var b bytes.Buffer
@@ -122,6 +161,42 @@ func TestForgottenMembersHaveSucceeded(t *testing.T) {
 	c.must(&statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(id)}}})
 	if a := c.View().Application(id); len(a.Succeeded) > 0 {
 		t.Errorf("an application that has ended remembers %v", a.Succeeded.List())
+	}
+}
+
+// The numbers of an array may be larger than there can be members.
+func TestForgottenMembersWithLargeNumbers(t *testing.T) {
+	for _, step := range []int32{1, 1000, 1 << 20} {
+		c := newCluster(t, Config{MaxEndedContainers: 2})
+		c.node(nodeOne, "i", 0)
+		id, am, _ := c.running(&rm.Application{KeepContainers: true, MaxAttempts: 9})
+		am, r := c.anew(id, am, release.RememberedSuccess)
+		var want []int32
+		for i := range int32(100) {
+			n := 20_000 + i*step
+			c.allocate(id, 2, r.Epoch, uint64(2*i+1), 0, rm.Ask{ID: "try-1", Resource: master, Count: 1, Instances: []int32{n}})
+			g := c.grant(c.epoch, id, "try-1", master, nodeOne)
+			if len(g.Containers) != 1 {
+				t.Fatal(g.Reason)
+			}
+			c.status(nodeOne, "i", g.Containers[0], rm.ContainerComplete, 0)
+			c.allocate(id, 2, r.Epoch, uint64(2*i+2), c.View().Application(id).LastEvent)
+			want = append(want, n)
+		}
+		c.sound()
+		_, r = c.anew(id, am, release.RememberedSuccess)
+		if got := r.Succeeded.List(); len(got) < 98 || !slices.Equal(got, want[:len(got)]) {
+			t.Errorf("steps of %d: the next attempt hears of %v", step, got)
+		}
+		var b bytes.Buffer
+		f, _ := c.Freeze()
+		if _, err := f.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		restored := New(Config{MaxEndedContainers: 2})
+		if err := restored.Restore(&b); err != nil || restored.Hash() != c.Hash() || !slices.Equal(restored.View().Application(id).Succeeded, c.View().Application(id).Succeeded) {
+			t.Errorf("restored: %v", err)
+		}
 	}
 }
 

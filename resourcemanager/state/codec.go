@@ -62,7 +62,7 @@ func Application(a *rm.Application) *statepb.Application {
 	if a.Size != (rm.Size{}) {
 		p.Size = &statepb.Size{Max: int32(a.Size.Max), Min: int32(a.Size.Min)}
 	}
-	p.Remembers, p.Succeeded = a.Remembers, a.Succeeded
+	p.Remembers, p.Succeeded = a.Remembers, a.Succeeded.Gaps()
 	for _, m := range a.Members {
 		p.Members = append(p.Members, &statepb.Member{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
 	}
@@ -91,7 +91,7 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Expires: metadata.Time(p.ExpiresMs), Tokens: p.Tokens,
 		Deadline: metadata.Time(p.DeadlineMs), Size: rm.Size{Max: int(p.GetSize().GetMax()), Min: int(p.GetSize().GetMin())},
 	}
-	a.Remembers, a.Succeeded = p.Remembers, p.Succeeded
+	a.Remembers, a.Succeeded = p.Remembers, rm.NumbersOf(p.Succeeded)
 	for _, m := range p.Members {
 		a.Members = append(a.Members, rm.Member{Number: m.Number, Killed: m.Killed, Forgiven: m.Forgiven})
 	}

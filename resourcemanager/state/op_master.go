@@ -40,7 +40,7 @@ func (s *State) current(id *statepb.ApplicationID, attempt int32, epoch uint64) 
 }
 
 // registerMaster starts the epoch of an attempt, or answers it again. From here on the application is RUNNING, and its
-// events begin anew: what came before is in the list of containers, but for who is to go, which it is told again.
+// events begin anew: what came before is in the list of containers, but for who is to go, or to stay after all, which it is told again.
 //
 // Errors: ErrNotExist, ErrStaleAttempt.
 func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
@@ -62,10 +62,10 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 			a.Launched = s.now
 			s.settle(a)
 		}
-		s.dropEvents(a.ID, a.LastEvent)
+		unheard := s.dropEvents(a.ID, a.LastEvent)
 		a.Acknowledged = a.LastEvent
 		if c.Level >= release.RetoldNotices {
-			s.retell(a)
+			s.retell(a, unheard)
 		}
 		a.Remembers = a.Remembers || c.Level >= release.RememberedSuccess
 	}
@@ -82,13 +82,18 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 }
 
 // retell tells an attempt that begins which of its application's containers are to go: the list of containers does not say so, and who was told
-// before is gone. In the order of their grants. The caller sets the application's row.
-func (s *State) retell(a *rm.Application) {
+// before is gone. Who may stay after all is told again, too, where nobody has heard of it: the attempt before may have asked its program to go. In the
+// order of their grants. The caller sets the application's row.
+func (s *State) retell(a *rm.Application, unheard []Event) {
+	about := map[rm.ContainerID]bool{}
+	for _, e := range unheard {
+		about[e.Preempt] = true
+	}
 	for _, c := range s.containersOf(a.ID) {
 		if !c.Live() || c.Master || c.StopStatus != 0 {
 			continue
 		}
-		if n := s.node(c.Node); c.Notice != nil || n != nil && n.Leaves() {
+		if n := s.node(c.Node); c.Notice != nil || n != nil && n.Leaves() || about[c.ID] {
 			s.event(a, Event{Preempt: c.ID})
 		}
 	}
@@ -265,7 +270,8 @@ func (t *tables) eventsOf(id rm.ApplicationID, after uint64) []Event {
 	return out
 }
 
-func (s *State) dropEvents(id rm.ApplicationID, upTo uint64) {
+// dropEvents forgets the events of an application up to a sequence number, and returns them.
+func (s *State) dropEvents(id rm.ApplicationID, upTo uint64) []Event {
 	var heard []Event
 	s.events.Ascend(Event{Application: id}, func(e Event) bool {
 		if e.Application != id || e.Sequence > upTo {
@@ -277,4 +283,5 @@ func (s *State) dropEvents(id rm.ApplicationID, upTo uint64) {
 	for _, e := range heard {
 		s.events.Delete(e)
 	}
+	return heard
 }

@@ -51,9 +51,12 @@ const rowBytes = 256
 // memberBytes is what a wish for a member of an array costs, about.
 const memberBytes = 32
 
+// runBytes is what a run of instances that have succeeded costs.
+const runBytes = 8
+
 // documentBytes is what a live application costs beside its asks and launches.
 func documentBytes(a *rm.Application) int64 {
-	return int64(rowBytes + len(a.Document) + len(a.Tokens) + memberBytes*len(a.Members) + len(a.Succeeded))
+	return int64(rowBytes + len(a.Document) + len(a.Tokens) + memberBytes*len(a.Members) + runBytes*len(a.Succeeded))
 }
 
 func askBytes(a *rm.Ask) int64 {

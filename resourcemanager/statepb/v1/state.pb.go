@@ -3892,9 +3892,10 @@ type Application struct {
 	DeadlineMs int64     `protobuf:"varint,61,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	Size       *Size     `protobuf:"bytes,50,opt,name=size,proto3" json:"size,omitempty"`       // absent: as its document says
 	Members    []*Member `protobuf:"bytes,51,rep,name=members,proto3" json:"members,omitempty"` // by number
-	// Which instances have succeeded is noted in succeeded, a bit each, when their containers are forgotten (release.RememberedSuccess).
-	Remembers     bool   `protobuf:"varint,52,opt,name=remembers,proto3" json:"remembers,omitempty"`
-	Succeeded     []byte `protobuf:"bytes,53,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	// Which instances have succeeded is noted in succeeded when their containers are forgotten (release.RememberedSuccess): how many numbers are left
+	// out before each run of them, and how many are in it, in turn.
+	Remembers     bool     `protobuf:"varint,52,opt,name=remembers,proto3" json:"remembers,omitempty"`
+	Succeeded     []uint32 `protobuf:"varint,53,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4202,7 +4203,7 @@ func (x *Application) GetRemembers() bool {
 	return false
 }
 
-func (x *Application) GetSucceeded() []byte {
+func (x *Application) GetSucceeded() []uint32 {
 	if x != nil {
 		return x.Succeeded
 	}
@@ -6715,7 +6716,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04size\x182 \x01(\v2#.hops.resourcemanager.state.v1.SizeR\x04size\x12?\n" +
 	"\amembers\x183 \x03(\v2%.hops.resourcemanager.state.v1.MemberR\amembers\x12\x1c\n" +
 	"\tremembers\x184 \x01(\bR\tremembers\x12\x1c\n" +
-	"\tsucceeded\x185 \x01(\fR\tsucceeded\"\xb3\x03\n" +
+	"\tsucceeded\x185 \x03(\rR\tsucceeded\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
