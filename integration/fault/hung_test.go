@@ -532,8 +532,12 @@ func TestM13(t *testing.T) {
 			longest, code, health, figures := s.watched(leader)
 			pages.add(longest)
 			for _, want := range []struct{ page, text string }{
-				{health, `"stuck":true`}, {health, `"stuck_since":"`}, {health, "is stuck at entry"}, {s.members(now), "is stuck at entry"},
-				{figures, "hops_raft_stuck{group=\"namespace\"} 1\n"}, {figures, "hops_ready{role=\"namenode\"} 0\n"},
+				{health, `"stuck":true`},
+				{health, `"stuck_since":"`},
+				{health, "is stuck at entry"},
+				{s.members(now), "is stuck at entry"},
+				{figures, "hops_raft_stuck{group=\"namespace\"} 1\n"},
+				{figures, "hops_ready{role=\"namenode\"} 0\n"},
 			} {
 				if !strings.Contains(want.page, want.text) {
 					t.Errorf("nobody hears %q of %s: %s", want.text, leader, want.page)
