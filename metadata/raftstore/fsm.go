@@ -23,6 +23,8 @@ type fsm struct {
 	progress chan struct{}
 	// applying is the entry that the state machine has been given and has not come back with; 0: there is none.
 	applying atomic.Uint64
+	// replacing is how many callers replace the whole state now: the state machine may answer nobody meanwhile, for as long as a large state takes.
+	replacing atomic.Int32
 	// begun is the last entry whose commands the state machine was given, or those of a snapshot up to it: they may show already.
 	begun   atomic.Uint64
 	waiters waiters
@@ -198,7 +200,10 @@ func (f *fsm) restore(frames *frameReader) error {
 		return nil
 	}
 	raise(&f.begun, frames.state)
-	if err := f.machine.Restore(frames); err != nil {
+	f.replacing.Add(1)
+	err := f.machine.Restore(frames)
+	f.replacing.Add(-1)
+	if err != nil {
 		return err
 	}
 	// The state machine may have stopped reading at its own last record; what follows must still be sound.

@@ -82,6 +82,8 @@ type Status struct {
 	First, Last, Commit, Applied, Snapshot uint64
 	// Queued is how many commands wait for a place in an entry.
 	Queued int
+	// Applying is the entry that the state machine has been given and has not come back with; 0: there is none.
+	Applying uint64
 	// Joining: the member started empty and does not vote yet.
 	Joining bool
 	// Stuck: the state machine does not come back with an entry, StuckAt, or does not say what it has, which was StuckAt, since StuckSince; the member carries nothing out. It is told when that has taken
@@ -110,6 +112,7 @@ func (g *Group) Status() Status {
 	if x := g.hang.Load(); x != nil && g.stuck.Load() {
 		s.Stuck, s.StuckAt, s.StuckSince = true, x.entry, x.since
 	}
+	s.Applying = g.fsm.applying.Load()
 	if why := g.stranger.Load(); why != nil {
 		s.Stranger = *why
 	}

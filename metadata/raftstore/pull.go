@@ -440,7 +440,10 @@ func (f *fsm) takeOver(r io.Reader) error {
 
 // commit replaces the state by what an intake has.
 func (g *Group) commit(intake Intake, ref Reference) error {
-	if err := intake.Commit(); err != nil {
+	g.fsm.replacing.Add(1)
+	err := intake.Commit()
+	g.fsm.replacing.Add(-1)
+	if err != nil {
 		return err
 	}
 	if got := g.fsm.machine.AppliedIndex(); got != ref.Index {

@@ -152,8 +152,11 @@ func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
 		c.propose("a", set("x", want))
 		old := c.leader("a")
 		var wrong atomic.Int32
-		for _, nd := range c.nodes {
+		for id, nd := range c.nodes {
 			m, g := nd.machines["a"], nd.groups["a"]
+			if g != old { // one that led before may not know yet that it does no more, and would be told so
+				eventually(t, id+" to know that it does not lead", func() bool { return !g.Leadership().Leader })
+			}
 			g.Watch(func(l Leadership) {
 				if l.Leader && m.get("x") < want {
 					wrong.Add(1)

@@ -29,7 +29,7 @@ type hang struct {
 const slowApply = 5 * time.Second
 
 // watchMachine looks for entries that the state machine does not come back with, and asks it what it has: where somebody who reads holds up all others, there may be no entry
-// that shows it, because nobody comes to propose one. Time counts while this process runs.
+// that shows it, because nobody comes to propose one. While the state is replaced by another member's it need not answer. Time counts while this process runs.
 func (g *Group) watchMachine() {
 	limit := g.host.cfg.SlowApply
 	tick := max(limit/10, time.Millisecond)
@@ -39,7 +39,7 @@ func (g *Group) watchMachine() {
 	var asked, said, gaveUp time.Time // asked: what it does not answer; zero: it does
 	g.every(tick, func() (goOn bool) {
 		at, silent := g.fsm.applying.Load(), time.Time{}
-		if a := has.Ask(tick/2, g.fsm.machine.AppliedIndex); a.Since() >= tick {
+		if a := has.Ask(tick/2, g.fsm.machine.AppliedIndex); a.Since() >= tick && g.fsm.replacing.Load() == 0 {
 			silent = a.Late
 		}
 		same := at != 0 && at == entry || !silent.IsZero() && silent.Equal(asked)

@@ -285,3 +285,48 @@ func TestAStuckLeaderSaysNowAndThenThatItHandsOver(t *testing.T) {
 	}
 	c.propose("a", set("x", 3), id)
 }
+
+// commitCall is an intake of which only Commit is called.
+type commitCall struct {
+	Intake
+	commit func()
+}
+
+func (c commitCall) Commit() error { c.commit(); return nil }
+
+// A state machine that replaces its state by another member's may be silent for as long as a large one takes; one that is given an entry may not.
+func TestWhoTakesOverAStateIsNotStuck(t *testing.T) {
+	c := newCluster(t, 1)
+	c.configure = func(h *HostConfig) { h.SlowApply = 100 * time.Millisecond }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	m := c.nodes[g.host.cfg.ID].machines["a"]
+	unlock := sync.OnceFunc(m.mu.Unlock)
+	held, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	at := m.AppliedIndex()
+	go func() {
+		done <- g.commit(commitCall{commit: func() {
+			m.mu.Lock()
+			close(held)
+			<-goOn
+			unlock()
+		}}, Reference{Index: at})
+	}()
+	<-held
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // ten times SlowApply
+		if g.Status().Stuck {
+			t.Error("it is called stuck")
+			break
+		}
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	unlock = sync.OnceFunc(m.mu.Unlock)
+	m.mu.Lock()
+	t.Cleanup(unlock)
+	eventually(t, "it is stuck when it is silent for no reason", func() bool { return g.Status().Stuck })
+	unlock()
+}

@@ -257,6 +257,42 @@ func TestLostBeforeItIsDurable(t *testing.T) {
 	s.Close()
 }
 
+// What was lost so, and is lacked by who sends the state, too, holds up no Sync: it stays damaged, and nothing more would come.
+func TestLostBeforeItIsDurableAndLacked(t *testing.T) {
+	disk, names := newDisk(), newLiving()
+	s := open(t, Config{Disk: disk, Live: names.live})
+	for id := firstID; id < firstID+5; id++ {
+		s.Put(id, bodyOf(id, 100))
+		names.set(id, true)
+	}
+	disk.trouble(func(op, _ string) error {
+		if op == "sync" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := s.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	disk.trouble(nil)
+	disk.files["/bodies/"+segmentName(1)].content[recordsBegin+recordHeader] ^= 1
+	if err := s.Sync(); !errors.Is(err, metadata.ErrCorrupt) {
+		t.Fatal("this shows nothing:", err)
+	}
+	s.Lack(firstID, len(bodyOf(firstID, 100)))
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Config{Disk: disk.crash(nil), Live: names.live})
+	defer s.Close()
+	if d := s.Damaged(10); len(d) != 1 || d[0] != firstID {
+		t.Error("it is not known to be damaged after a restart:", d)
+	}
+}
+
 // A file that cannot be a segment keeps the store from being opened, and says so; what has another name is nobody's business.
 func TestForeignFiles(t *testing.T) {
 	disk, names := stored(t, 10, 100, true)

@@ -93,7 +93,8 @@ type Store struct {
 	unwritten int64
 	growing   int64    // size of active
 	grows     *segment // that of active
-	// damaged are ids of which there is a place, and no sound body. What was put since the last Sync and got lost is owed: no Sync succeeds without it.
+	// damaged are ids of which there is a place, and no sound body. What was put since the last Sync and got lost is owed: no Sync succeeds without it,
+	// until it is lacked.
 	damaged, owed map[metadata.BlockID]struct{}
 	unreadable    int64
 	unnamed       bool // names of segments are not durable
@@ -172,7 +173,7 @@ func (s *Store) Offer(id metadata.BlockID, body []byte) bool {
 }
 
 // Lack says that a body of a length is needed that is not here and does not come, because who sent the state that has it lacks it, too. It is damaged then, until it is put, as one
-// that has rotted: a record says so, also after a restart. Does nothing where the body is here. Waits as Put does, and panics as that.
+// that has rotted: a record says so, also after a restart. Sync does not wait for it. Does nothing where the body is here. Waits as Put does, and panics as that.
 func (s *Store) Lack(id metadata.BlockID, length int) {
 	s.put(pending{id: id, lost: uint32(length)}, true)
 }
@@ -187,6 +188,9 @@ func (s *Store) put(p pending, wait bool) bool {
 	for {
 		if s.closed || s.keeps(id) {
 			return !s.closed
+		}
+		if p.body == nil {
+			delete(s.owed, id) // nobody has it whom the state comes from
 		}
 		if _, known := s.damaged[id]; known && p.body == nil {
 			return true

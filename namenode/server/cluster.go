@@ -126,6 +126,8 @@ type health struct {
 	Search *namenode.SearchStatus `json:"search,omitempty"`
 
 	stuckSince time.Time
+	// applying is the entry that is being carried out; 0: there is none.
+	applying uint64
 }
 
 func (s *Server) health() health {
@@ -149,6 +151,7 @@ func (s *Server) health() health {
 	if group.Stuck {
 		h.Stuck, h.StuckAt, h.StuckSince, h.stuckSince = true, group.StuckAt, status.Stamp(group.StuckSince), group.StuckSince
 	}
+	h.applying = group.Applying
 	h.Joining, h.Stranger, h.FreeBytes, h.ReserveBytes = group.Joining, group.Stranger, group.FreeBytes, max(group.ReserveBytes, 0)
 	if h.Joining {
 		h.State = "joining"

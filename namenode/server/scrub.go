@@ -161,7 +161,7 @@ func (b *scrubbing) mend(ctx context.Context) {
 			if lost[id] = struct{}{}; !said {
 				named = append(named, id)
 			}
-			silent = silent || errors.Is(err, errUnanswered)
+			silent = silent || errors.Is(err, errUnanswered) || b.formerPending.Load()
 		}
 	}
 	if ctx.Err() != nil {

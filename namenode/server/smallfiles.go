@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/authority"
-	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -44,9 +43,7 @@ func (b *bodyStore) Sync() error {
 	return b.Store.Sync()
 }
 
-// bodiesDir has the bodies, formerDir those of before the state was lost.
 func (s *Server) bodiesDir() string { return filepath.Join(s.config.Dir, "smallfiles") }
-func (s *Server) formerDir() string { return filepath.Join(s.config.Dir, "smallfiles.former") }
 
 func (s *Server) openBodies() error {
 	dir := s.bodiesDir()
@@ -66,120 +63,6 @@ func (s *Server) openBodies() error {
 	}
 	s.bodies = &bodyStore{Store: store}
 	return nil
-}
-
-// emptyBodies begins anew where there is no state: everything comes again, with the log or from another namenode, and what is there may be of a cluster
-// that was here before, whose ids are given out again. It stays beside until the state has come, for what nobody sends: see useFormer.
-func (s *Server) emptyBodies() error {
-	if s.ns.AppliedIndex() > 0 || s.bodies.Figures().Bodies == 0 {
-		return nil
-	}
-	s.bodies.Abandon()
-	_, err := os.Lstat(s.formerDir())
-	switch {
-	case err == nil: // the state has not come since: all that is not in there comes as well as it did
-		err = os.RemoveAll(s.bodiesDir())
-	case errors.Is(err, fs.ErrNotExist):
-		err = os.Rename(s.bodiesDir(), s.formerDir())
-	}
-	if err != nil {
-		return fmt.Errorf("small files: %w", err)
-	}
-	former := s.bodies
-	if err := s.openBodies(); err != nil {
-		return err
-	}
-	former.Store, s.bodies = s.bodies.Store, former // which the namespace has
-	return nil
-}
-
-const (
-	// formerEvery is how often it is looked whether the state has come, and formerRest how long it takes until the former bodies are tried again after an error.
-	formerEvery, formerRest = time.Second, time.Minute
-	// formerFull is for how long there may be no room beside the former bodies before they go: what comes needs it.
-	formerFull = time.Minute
-)
-
-// useFormer takes from the bodies of before the state was lost what the one that has come lacks, and removes them.
-func (s *Server) useFormer(ctx context.Context) error {
-	if _, err := os.Lstat(s.formerDir()); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	fullSince := time.Time{}
-	for ctx.Err() == nil {
-		wait := formerEvery
-		full := s.config.Host.Room()
-		switch {
-		case full == nil:
-			fullSince = time.Time{}
-		case fullSince.IsZero():
-			fullSince = time.Now()
-		case time.Since(fullSince) >= formerFull:
-			s.log.Error("there is no room beside the small files of before the state was lost: they are removed, and those that no other namenode has are lost", "directory", s.formerDir(), "error", full)
-			if err := os.RemoveAll(s.formerDir()); err != nil {
-				s.log.Warn("small files of before the state was lost cannot be removed", "directory", s.formerDir(), "error", err)
-				wait = formerRest
-				break
-			}
-			return nil
-		}
-		if full == nil && s.group.Current() && s.ns.AppliedIndex() > 0 {
-			taken, err := s.takeFormer(ctx)
-			if err == nil {
-				s.log.Info("small files of before the state was lost were looked through, and removed", "taken", taken)
-				return nil
-			}
-			if ctx.Err() == nil {
-				s.log.Warn("small files of before the state was lost stay for now", "directory", s.formerDir(), "taken", taken, "error", err)
-			}
-			wait = formerRest
-		}
-		_ = pace.Wait(ctx, wait)
-	}
-	return nil
-}
-
-// takeFormer takes the former bodies that are needed, are not here, and are what the state says, and removes the directory. Errors: those of ctx and of the disk, with everything
-// still there.
-func (s *Server) takeFormer(ctx context.Context) (taken int, err error) {
-	former, err := smallfile.Open(smallfile.Config{
-		Dir: s.formerDir(), Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
-	})
-	if err != nil {
-		return 0, err
-	}
-	defer former.Abandon()
-	for id := range former.IDs() {
-		if ctx.Err() != nil {
-			return taken, ctx.Err()
-		}
-		if s.bodies.Has(id) {
-			continue
-		}
-		r, err := s.ns.FindBody(id, 0)
-		if err != nil {
-			return taken, err
-		}
-		if r == nil || r.Data != nil {
-			continue
-		}
-		data, err := former.Get(id)
-		if err == nil {
-			err = r.Verify(data) // else it is damaged, or another cluster's
-		}
-		switch {
-		case err == nil && s.bodies.Offer(id, data):
-			taken++
-		case err == nil:
-			return taken, errors.New("too many small files wait for the disk")
-		case !proven(err) && !errors.Is(err, fs.ErrNotExist):
-			return taken, err
-		}
-	}
-	if err := s.bodies.Sync(); err != nil {
-		return taken, err
-	}
-	return taken, os.RemoveAll(s.formerDir())
 }
 
 // closeBodies runs before the group ends, which may be waiting for room for a body.
@@ -406,8 +289,13 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		return
 	}
 	s.beside(func(err error) { done(nil, err) }, func() { // others wait behind this call, and not for its disk
-		var err error
-		if out.Data, err = s.ns.ReadBody(*f.Body); err != nil {
+		free, err := s.takeReadPlace(s.watching)
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		out.Data, err = func() ([]byte, error) { defer free(); return s.ns.ReadBody(*f.Body) }()
+		if err != nil {
 			out.Data, err = s.mendBody(s.watching, f.Body, err)
 		}
 		if err != nil {
@@ -416,6 +304,33 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		}
 		done(out, nil)
 	})
+}
+
+const (
+	// maxBodyReads is how many calls may read bodies from the disk at a time: each has a thread of the operating system while the disk is silent, and a process has 10,000.
+	maxBodyReads = 256
+	// bodyReadPatience is how long a call waits for a place among them.
+	bodyReadPatience = 5 * time.Second
+)
+
+// takeReadPlace waits for a place to read bodies from the disk, until free is called. Errors: ErrRetriable when none comes, as where the disk is silent; that of ctx.
+func (s *Server) takeReadPlace(ctx context.Context) (free func(), err error) {
+	free = func() { <-s.bodyReads }
+	select {
+	case s.bodyReads <- struct{}{}:
+		return free, nil
+	default:
+	}
+	patience := time.NewTimer(bodyReadPatience)
+	defer patience.Stop()
+	select {
+	case s.bodyReads <- struct{}{}:
+		return free, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-patience.C:
+		return nil, metadata.Errorf(metadata.ErrRetriable, "%d calls read small files from the disk of this namenode already, which is slow or silent", cap(s.bodyReads))
+	}
 }
 
 // FilesWithData implements namenode.SmallFiles.
@@ -434,6 +349,15 @@ func (s *Server) FilesWithData(ctx context.Context, c metadata.Caller, paths []s
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(s.watching, cancel)()
+			free := func() {}
+			if len(m.refs) > 0 {
+				var err error
+				if free, err = s.takeReadPlace(ctx); err != nil {
+					done(nil, err)
+					return
+				}
+			}
+			defer free()
 			s.readBodies(ctx, m.refs, func(k int, data []byte, err error) {
 				f := &m.files[m.at[k]]
 				f.Data, f.Err, f.Whole = data, err, err == nil
@@ -476,11 +400,13 @@ func (s *Server) Body(ctx context.Context, id metadata.BlockID, generation metad
 	if r == nil {
 		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", id, generation)
 	}
+	m := s.mending(ctx) // before the look
+	defer m.end()
 	data, err := s.ns.ReadBody(*r)
 	if err == nil {
 		return data, nil
 	}
-	return s.mendBody(ctx, r, err)
+	return m.body(r, err)
 }
 
 const (
@@ -502,10 +428,11 @@ type mending struct {
 	budget context.Context // mendTime from the first body on; nil before that
 	cancel context.CancelFunc
 	peers  bodyPeers
+	former bool // bodies of before the state was lost were to be looked through when it began
 }
 
 func (s *Server) mending(ctx context.Context) *mending {
-	return &mending{Server: s, ctx: ctx, cancel: func() {}}
+	return &mending{Server: s, ctx: ctx, cancel: func() {}, former: s.formerPending.Load()}
 }
 
 func (m *mending) end() {
@@ -522,7 +449,8 @@ func (s *Server) mendBody(ctx context.Context, r *namespace.BodyRef, why error) 
 
 // body gets a body that this member cannot read, for the given reason, from another one, and keeps it, unless its disk is behind.
 //
-// Errors: ErrCorrupt when nobody that answers has it, and errUnanswered too when somebody does not; why, if that says nothing of the bytes here; that of ctx.
+// Errors: ErrCorrupt when nobody that answers has it, and errUnanswered too when somebody does not, or former bodies are to be looked through here; why, if that says nothing of the
+// bytes here; that of ctx.
 func (m *mending) body(r *namespace.BodyRef, why error) ([]byte, error) {
 	if m.budget == nil {
 		m.budget, m.cancel = context.WithTimeout(m.ctx, mendTime)
@@ -546,7 +474,7 @@ func (m *mending) body(r *namespace.BodyRef, why error) ([]byte, error) {
 			return nil, fmt.Errorf("%w, and no other namenode that answers has it", why)
 		}
 		corrupt := metadata.Errorf(metadata.ErrCorrupt, "The bytes of block %v, of a small file, are missing or damaged on this namenode (%v), and no other one that answers has them", r.Block, why)
-		if errors.Is(err, errUnanswered) || errors.Is(err, context.DeadlineExceeded) {
+		if errors.Is(err, errUnanswered) || errors.Is(err, context.DeadlineExceeded) || m.former {
 			corrupt = fmt.Errorf("%w: %w", corrupt, errUnanswered)
 		}
 		return nil, corrupt
@@ -720,10 +648,13 @@ func (m *membership) Body(ctx context.Context, r *pb.BodyRequest) (*pb.BodyRespo
 	case found == nil:
 		return nil, status.Error(codes.NotFound, "there is no such body here")
 	}
+	pending := s.formerPending.Load() // before the look
 	data, err := s.ns.ReadBody(*found)
 	switch {
 	case err == nil:
 		return &pb.BodyResponse{Data: data}, nil
+	case pending && proven(err):
+		return nil, status.Errorf(codes.Unavailable, "%v; small files of before the state was lost are still to be looked through", err)
 	case proven(err):
 		return nil, status.Error(codes.DataLoss, err.Error())
 	}

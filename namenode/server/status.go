@@ -89,6 +89,8 @@ func (s *Server) report() status.Report {
 func (h *health) problem() string {
 	hung := slices.IndexFunc(h.Late, func(o overdue) bool { return o.What == theNamespace && o.of >= status.Hangs })
 	switch {
+	case h.Joining && h.Leader != "" && h.applying == 0: // the namespace may be silent while it is replaced
+		return "this member began empty, takes over the others' state, and has no vote yet"
 	case h.Stuck:
 		return stuckOn(h.StuckAt, h.stuckSince)
 	case hung >= 0:

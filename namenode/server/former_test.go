@@ -1,0 +1,222 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/smallfile"
+	"github.com/gohops/hops/namenode"
+)
+
+// Of a state that was lost twice, all bodies are looked through that were here; one that cannot be read keeps no other one back, and no file is deleted meanwhile.
+func TestFormerBodiesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, nil)
+	lead := c.raised()
+	c.datanode("dn1")
+	eventually(t, "safe mode is over", func() bool { return lead.SafeMode() == "" })
+	kept := map[string][]byte{}
+	blocks := map[string]metadata.Block{}
+	store := func(path string, by byte) {
+		t.Helper()
+		data := noise(5000)
+		for i := range data {
+			data[i] ^= by
+		}
+		if _, err := lead.store(t, storing(path), data); err != nil {
+			t.Fatal(err)
+		}
+		kept[path], blocks[path] = data, lead.locate(t, path).Blocks[0].Block
+	}
+	store("/x", 0)
+	store("/y", 0x55)
+	c.level(t, c.servers())
+	c.crowd(t, "crowd")
+	lead = c.leader()
+	at := 1 - slices.Index(c.nodes, lead)
+	sick := c.nodes[at]
+	var unreadable atomic.Bool
+	unreadable.Store(true)
+	x := blocks["/x"].ID
+	c.change = func(conf *Config) {
+		conf.readFormer = func(id metadata.BlockID, get func(metadata.BlockID) ([]byte, error)) ([]byte, error) {
+			if id == x && unreadable.Load() {
+				return nil, syscall.EIO
+			}
+			return get(id)
+		}
+	}
+	lose := func(gaps uint64, paths ...string) {
+		t.Helper()
+		eventually(t, "both have it", func() bool { return sick.ns.AppliedIndex() >= lead.ns.AppliedIndex() })
+		must(t, sick.bodies.Sync())
+		for _, path := range paths {
+			lead.damage(t, kept[path])
+			lead.finds(t, blocks[path])
+		}
+		must(t, sick.Server.store.Condemn())
+		sick.stop()
+		c.start(at)
+		c.await(at)
+		sick = c.nodes[at]
+		c.level(t, c.servers())
+		if n := sick.ns.BodyGaps(); uint64(n) != gaps {
+			t.Fatalf("%d bodies did not come: this shows nothing", n)
+		}
+	}
+	lose(2, "/x", "/y")
+	eventually(t, "what can be read is taken", func() bool { return sick.bodies.Has(blocks["/y"].ID) })
+	eventually(t, "it is noted that the state has come", func() bool { _, err := os.Lstat(sick.cameFile()); return err == nil })
+	if !sick.formerPending.Load() {
+		t.Fatal("nothing is to be looked through any more")
+	}
+	for range 2 {
+		lead = c.leader()
+		code, text := lead.fsck(t, lead.config.Door.Daemon(), "path", "/x", "delete", "1")
+		if code != http.StatusOK || !strings.Contains(text, errUnanswered.Error()) {
+			t.Errorf("%d %s", code, text)
+		}
+		if st, err := lead.ns.Stat(lead.caller(), "/x"); err != nil || st == nil {
+			t.Fatal("the file is gone", err)
+		}
+		if lead == sick {
+			break
+		}
+		must(t, lead.group.TransferLeadership(t.Context(), sick.config.ID))
+		eventually(t, "the other one leads", func() bool { return sick.Active() && sick.SafeMode() == "" })
+	}
+	if lead != sick {
+		t.Error("the one with former bodies was not asked")
+	}
+	other := c.nodes[1-at]
+	must(t, sick.group.TransferLeadership(t.Context(), other.config.ID))
+	eventually(t, "the first one leads again", func() bool { return other.Active() && other.SafeMode() == "" })
+	lead = other
+	if got, err := lead.Body(t.Context(), blocks["/y"].ID, 0); err != nil || !bytes.Equal(got, kept["/y"]) {
+		t.Fatal(err)
+	}
+	store("/z", 0xaa)
+	c.crowd(t, "more")
+	unreadable.Store(false)
+	lose(2, "/z") // and x
+	eventually(t, "the former bodies have been looked through", func() bool {
+		dirs, err := sick.formers()
+		return err == nil && len(dirs) == 0 && !sick.formerPending.Load()
+	})
+	eventually(t, "nothing is left of it", func() bool { _, err := os.Lstat(sick.cameFile()); return errors.Is(err, os.ErrNotExist) })
+	for path, data := range kept {
+		if got, err := sick.ns.FindBody(blocks[path].ID, 0); err != nil || got == nil {
+			t.Error(path, got, err)
+		} else if b, err := sick.ns.ReadBody(*got); err != nil || !bytes.Equal(b, data) {
+			t.Error(path, err)
+		}
+	}
+}
+
+// Former bodies that can never be read are given up after a time.
+func TestFormerBodiesAreGivenUp(t *testing.T) {
+	t.Parallel()
+	lead := newCluster(t, 1, nil).raised()
+	dir := lead.formerDir()
+	must(t, os.WriteFile(dir, nil, 0o600)) // which is no directory
+	lead.formerPending.Store(true)
+	if wait := lead.lookThrough(t.Context(), []string{dir}, false); wait != formerRest || !lead.formerPending.Load() {
+		t.Error("they are given up at once, or never tried again:", wait)
+	}
+	lead.lookThrough(t.Context(), []string{dir}, true)
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) || lead.formerPending.Load() {
+		t.Error("they stay", err)
+	}
+}
+
+// Where more is taken than may wait for the disk, it is waited for.
+func TestGivingABodyWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	store, err := smallfile.Open(smallfile.Config{
+		Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Live: func(ids []metadata.BlockID) ([]bool, error) { return make([]bool, len(ids)), nil },
+		Room: func() error { <-gate; return nil },
+	})
+	must(t, err)
+	b := &bodyStore{Store: store}
+	defer b.Close()
+	data, id := smallBytes(metadata.MaxBody, 1), metadata.BlockID(1)
+	for ; b.Offer(id, data); id++ {
+	}
+	full := errors.New("full")
+	if err := b.give(t.Context(), id, data, func() error { return full }); !errors.Is(err, full) {
+		t.Error(err)
+	}
+	done, waits := make(chan error, 1), make(chan struct{}, 1)
+	go func() {
+		done <- b.give(t.Context(), id, data, func() error {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+	}()
+	<-waits
+	close(gate)
+	if err := <-done; err != nil || !b.Has(id) {
+		t.Error(err)
+	}
+}
+
+// Calls that read small files from the disk are so many at most, and the rest hears to try again.
+func TestCallsThatReadBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	lead := c.raised()
+	data := noise(5000)
+	if _, err := lead.store(t, storing("/x"), data); err != nil {
+		t.Fatal(err)
+	}
+	must(t, lead.bodies.Sync())
+	for range cap(lead.bodyReads) { // all are at it
+		lead.bodyReads <- struct{}{}
+	}
+	read := func() (f *namenode.FileWithData, err error) {
+		done := make(chan struct{})
+		lead.FileWithData(lead.caller(), namenode.FileWithDataRequest{Path: "/x"}, func(got *namenode.FileWithData, e error) { f, err = got, e; close(done) })
+		<-done
+		return f, err
+	}
+	many := func() (files []namenode.OpenedFile, err error) {
+		done := make(chan struct{})
+		lead.FilesWithData(t.Context(), lead.caller(), []string{"/x"}, 1<<20, func(got []namenode.OpenedFile, e error) { files, err = got, e; close(done) })
+		<-done
+		return files, err
+	}
+	began := time.Now()
+	if f, err := read(); err != nil || !bytes.Equal(f.Data, data) { // the page cache has it: it needs no place
+		t.Error(err)
+	}
+	if _, err := many(); metadata.KindOf(err) != metadata.ErrRetriable {
+		t.Error(err)
+	}
+	t.Log("refused after", time.Since(began))
+	for range cap(lead.bodyReads) {
+		<-lead.bodyReads
+	}
+	if f, err := read(); err != nil || !bytes.Equal(f.Data, data) {
+		t.Error(err)
+	}
+	if f, err := many(); err != nil || !bytes.Equal(f[0].Data, data) {
+		t.Error(err)
+	}
+	if n := len(lead.bodyReads); n != 0 {
+		t.Errorf("%d places are not given back", n)
+	}
+}
