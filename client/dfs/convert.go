@@ -82,7 +82,7 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 	for wait := exchangeAgain; ; wait = min(2*wait, exchangeSeldom) {
 		err := c.operate(ctx, "convert", name, "endRewrite",
 			&hadooppb.EndRewriteRequestProto{Src: &name, Source: made.Source, Blocks: made.Blocks}, new(hadooppb.EndRewriteResponseProto))
-		if !errors.Is(err, metadata.ErrNotReplicatedYet) || time.Now().Add(wait).After(deadline) {
+		if !errors.Is(err, metadata.ErrNotReplicatedYet) && !errors.Is(err, metadata.ErrRetriable) || time.Now().Add(wait).After(deadline) {
 			return err
 		}
 		select {

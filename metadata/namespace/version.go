@@ -237,8 +237,9 @@ type intake struct {
 	apart bool
 	// whole: it is to be kept. over: Commit or Cancel was called.
 	whole, over bool
-	mu          sync.Mutex // held by each of the methods
-	release     func()     // of the bodies that came, which no state has yet
+	mu          sync.Mutex       // held by each of the methods
+	release     func()           // of the bodies that came, which no state has yet
+	lacks       []metadata.Block // bodies that the sender does not have either
 	frameBuffer []byte
 }
 
@@ -254,7 +255,7 @@ func (ns *Namespace) receive(index, hash uint64) (*intake, error) {
 	if ns.cfg.Bodies != nil {
 		in.release = ns.cfg.Bodies.Hold()
 		in.arrived = func(id metadata.BlockID, data []byte) { ns.cfg.Bodies.Put(id, bytes.Clone(data)) }
-		in.lacked = func(r *BodyRef) { ns.cfg.Bodies.Lack(r.Block.ID, int(r.Block.Length)) }
+		in.lacked = func(r *BodyRef) { in.lacks = append(in.lacks, r.Block) }
 	}
 	v := &ns.versions
 	v.mu.Lock()
@@ -396,6 +397,9 @@ func (in *intake) Commit() error {
 	ns := in.ns
 	ns.checkpointMu.Lock()
 	defer ns.checkpointMu.Unlock()
+	for _, b := range in.lacks { // not before: the state that is here may have them in its log
+		ns.cfg.Bodies.Lack(b.ID, int(b.Length))
+	}
 	err := ns.syncBodies()
 	if err == nil {
 		err = in.exchange()

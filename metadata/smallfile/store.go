@@ -190,7 +190,7 @@ func (s *Store) put(p pending, wait bool) bool {
 			return !s.closed
 		}
 		if p.body == nil {
-			delete(s.owed, id) // nobody has it whom the state comes from
+			delete(s.owed, id) // nobody has it whom the state comes from, which takes the place of the one that has it in its log
 		}
 		if _, known := s.damaged[id]; known && p.body == nil {
 			return true

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -371,23 +372,32 @@ func (s *Server) Bodies(ctx context.Context, pool string, wanted []namenode.Want
 		case err != nil:
 			each(i, nil, err)
 		case r.Data != nil: // which stays in memory no longer than it is looked at
-			s.readBodies(ctx, []namespace.BodyRef{*r}, func(_ int, data []byte, err error) { each(i, data, err) })
+			s.readBodies(ctx, []namespace.BodyRef{*r}, nil, func(_ int, data []byte, err error) { each(i, data, err) })
 		default:
 			refs, at = append(refs, *r), append(at, i)
 		}
 	}
-	s.readBodies(ctx, refs, func(k int, data []byte, err error) { each(at[k], data, err) })
+	s.readBodies(ctx, refs, nil, func(k int, data []byte, err error) { each(at[k], data, err) })
 	return ctx.Err()
 }
 
-// readBodies reads many at once. Those that this namenode does not have, or has damaged, are got from another one, for mendTime in all.
-func (s *Server) readBodies(ctx context.Context, refs []namespace.BodyRef, each func(i int, data []byte, err error)) {
+// readBodies reads many at once. Those that this namenode does not have, or has damaged, come last: they are got from another one, for mendTime in all. read, if there is one, is called when the disk has been read.
+func (s *Server) readBodies(ctx context.Context, refs []namespace.BodyRef, read func(), each func(i int, data []byte, err error)) {
 	m := s.mending(ctx)
 	defer m.end()
+	bad := map[int]error{}
 	s.ns.ReadBodies(refs, func(i int, data []byte, err error) {
 		if err != nil {
-			data, err = m.body(&refs[i], err)
+			bad[i] = err
+			return
 		}
-		each(i, data, err)
+		each(i, data, nil)
 	})
+	if read != nil {
+		read()
+	}
+	for _, i := range slices.Sorted(maps.Keys(bad)) {
+		data, err := m.body(&refs[i], bad[i])
+		each(i, data, err)
+	}
 }

@@ -159,7 +159,7 @@ func TestBodiesBesideANamenodeThatHangs(t *testing.T) {
 			}
 			refs = append(refs, *r)
 		}
-		sick.readBodies(ctx, refs, func(_ int, _ []byte, err error) {
+		sick.readBodies(ctx, refs, nil, func(_ int, _ []byte, err error) {
 			if err != nil {
 				failed++
 			}

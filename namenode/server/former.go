@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/pace"
@@ -169,7 +170,7 @@ func (s *Server) lookThrough(ctx context.Context, dirs []string, giveUp bool) (w
 			return 0
 		case err == nil:
 			s.log.Info("small files of before the state was lost were looked through, and removed", "directory", dir, "taken", taken)
-		case giveUp:
+		case giveUp && errors.As(err, new(*unreadFormer)):
 			s.log.Error("small files of before the state was lost cannot be read: they are removed, and those that no other namenode has are lost", "directory", dir, "taken", taken, "left", left, "error", err)
 			wait = max(wait, s.removeFormer(dir))
 		default:
@@ -177,11 +178,16 @@ func (s *Server) lookThrough(ctx context.Context, dirs []string, giveUp bool) (w
 			wait = formerRest
 		}
 	}
-	if giveUp {
+	if wait == 0 { // none is left
 		s.formerPending.Store(false)
 	}
 	return wait
 }
+
+// unreadFormer is the error of former bodies that cannot be read, when all others were taken and are durable here.
+type unreadFormer struct{ error }
+
+func (e *unreadFormer) Unwrap() error { return e.error }
 
 // noteCame says durably that the state has come.
 func (s *Server) noteCame() error {
@@ -200,8 +206,11 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 	former, err := smallfile.Open(smallfile.Config{
 		Dir: dir, Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
 	})
-	if err != nil {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
 		return 0, 0, err
+	}
+	if err != nil {
+		return 0, 0, &unreadFormer{err}
 	}
 	defer former.Abandon()
 	get := former.Get
@@ -242,7 +251,7 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 		return taken, left, err
 	}
 	if passing != nil {
-		return taken, left, passing
+		return taken, left, &unreadFormer{passing}
 	}
 	return taken, 0, os.RemoveAll(dir)
 }

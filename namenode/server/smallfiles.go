@@ -349,19 +349,17 @@ func (s *Server) FilesWithData(ctx context.Context, c metadata.Caller, paths []s
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(s.watching, cancel)()
-			free := func() {}
 			if len(m.refs) > 0 {
-				var err error
-				if free, err = s.takeReadPlace(ctx); err != nil {
+				free, err := s.takeReadPlace(ctx)
+				if err != nil {
 					done(nil, err)
 					return
 				}
+				s.readBodies(ctx, m.refs, free, func(k int, data []byte, err error) {
+					f := &m.files[m.at[k]]
+					f.Data, f.Err, f.Whole = data, err, err == nil
+				})
 			}
-			defer free()
-			s.readBodies(ctx, m.refs, func(k int, data []byte, err error) {
-				f := &m.files[m.at[k]]
-				f.Data, f.Err, f.Whole = data, err, err == nil
-			})
 			done(m.files, nil)
 		})
 	}, func() (*many, error) {

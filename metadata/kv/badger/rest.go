@@ -1,6 +1,7 @@
 package badger
 
 import (
+	"slices"
 	"sync"
 	"time"
 	_ "unsafe" // for go:linkname
@@ -56,7 +57,7 @@ func (m *merging) look(db databases, now time.Time) {
 }
 
 func (m *merging) set(db databases, rests bool) {
-	if m.rests == rests {
+	if m.rests == rests || slices.ContainsFunc(db, func(d database) bool { return d.IsClosed() }) { // closed: what should take its place could not be opened
 		return
 	}
 	m.rests = rests
