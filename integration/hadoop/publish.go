@@ -155,7 +155,30 @@ func (s *suite) publishRow(ctx context.Context, c *cluster) error {
 			return err
 		}
 	}
-	return nil
+	return clearPublish(ctx, fs)
+}
+
+// clearPublish removes what the row has made: others list the directories that have snapshots.
+func clearPublish(ctx context.Context, fs *dfs.Client) error {
+	dirs, err := fs.SnapshottableDirs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		dir := path.Join(d.Parent, d.Status.Name)
+		if !strings.HasPrefix(dir, "/publish/") {
+			continue
+		}
+		list, err := fs.Snapshots(ctx, dir)
+		for _, s := range list {
+			err = errors.Join(err, fs.DeleteSnapshot(ctx, dir, s.Status.Name))
+		}
+		if err := errors.Join(err, fs.AllowSnapshot(ctx, dir, false)); err != nil {
+			return err
+		}
+	}
+	_, err = fs.Delete(ctx, "/publish", true)
+	return err
 }
 
 // layPublish makes what a publish puts into its place: dir/current/a and dir/next/b, and two files that anybody may change.
