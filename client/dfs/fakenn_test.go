@@ -36,6 +36,9 @@ type cluster struct {
 	retries   map[string]int32 // highest retry count seen by method
 	late      int              // exchanges that are refused because too little is stored
 	bad       []string         // uuids reported with bad blocks
+	dropped   []uint64         // copies that were given up
+	// exchanging runs before an exchange and may refuse it; quiet: what was exchanged is not answered. It is called without mu.
+	exchanging func() (quiet bool, err error)
 	// epoch is when tokens are signed: datanodes take those of now only. 0: they take all.
 	epoch byte
 	// strict: they take none. stale: so many located blocks come with a token of before.
