@@ -257,6 +257,88 @@ func TestNothingIsReadBehindACut(t *testing.T) {
 	}
 }
 
+// A file that was truncated, has grown again and then got another form has other bytes in the place of those that were opened, and its time shows it: nothing is read of them. One that was being written when it was opened gets another time
+// when it is closed, without other bytes, and one that only got another form keeps its time: both are read on.
+func TestNothingIsReadOfAFormThatCameAfterACut(t *testing.T) {
+	t.Parallel()
+	all := forms()
+	for from, before := range all {
+		for to, after := range all {
+			if before.policy == after.policy || before.policy != nil && after.policy != nil {
+				continue
+			}
+			for _, then := range []string{"is cut", "is closed", "stays"} {
+				t.Run(fmt.Sprintf("%s %s, then %s", from, then, to), func(t *testing.T) {
+					t.Parallel()
+					c, client := newGroups(t, 9, nil)
+					client.times.stall, client.times.retry = limit, time.Millisecond
+					data := pattern(3 * 6 * groupBlock)
+					other := data
+					if then == "is cut" {
+						other = bytes.Repeat([]byte("other"), len(data)/5+1)
+					}
+					c.putAs(client, "/f", before, data)
+					c.mu.Lock()
+					if then == "is closed" {
+						c.files["/f"].holder = "somebody"
+					}
+					c.mu.Unlock()
+					r, err := client.Open(t.Context(), "/f")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer r.Close()
+					length := int(r.Size())
+					r.blocks = r.blocks[:len(r.blocks)/2] // the others did not come with the first answer
+					for _, node := range c.nodes {
+						node.set(func() { clear(node.replicas) })
+					}
+					c.putAs(client, "/made", after, other)
+					c.become("/f", "/made")
+					c.mu.Lock()
+					c.files["/f"].holder = ""
+					if then != "stays" {
+						c.files["/f"].mtime++
+					}
+					c.mu.Unlock()
+					for _, at := range []int{0, 0, length - 100, length - 100} {
+						p := make([]byte, 100)
+						switch n, err := r.ReadAt(p, int64(at)); {
+						case then != "is cut":
+							if err != nil {
+								t.Errorf("at %d: %v", at, err)
+							}
+							sameBytes(t, fmt.Sprintf("at %d", at), p, data[at:at+100])
+						case !errors.Is(err, metadata.ErrIO) || n > 0:
+							t.Errorf("%d bytes are read at %d, of another form with other bytes: %v", n, at, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// A file that is appended to may have only blocks that are complete, and gets another time when it is closed all the same: who has opened it meanwhile finds the same bytes in another form.
+func TestAFileOpenedBetweenBlocksHasNoTime(t *testing.T) {
+	t.Parallel()
+	_, client := newCluster(t, 0)
+	list := &hadooppb.LocatedBlocksProto{
+		FileLength: new(uint64(100)), UnderConstruction: new(true), IsLastBlockComplete: new(true), FileId: new(uint64(7)), ModificationTime: new(uint64(1)),
+		LastBlock: &hadooppb.LocatedBlockProto{Offset: new(uint64(0)), B: &hadooppb.ExtendedBlockProto{BlockId: new(uint64(1)), NumBytes: new(uint64(100))}},
+	}
+	r, err := client.newReader(t.Context(), "/f", list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.learn(list)
+	list.UnderConstruction, list.ModificationTime, list.EcPolicy = new(false), new(uint64(2)), coding("rs", 3, 2)
+	if !r.exchangedLocked(list, nil, nil) {
+		t.Error("its bytes are taken for others")
+	}
+}
+
 // A file that is coded anew by the policy that it has may have its groups end elsewhere. Of those that a reader has known no byte is known twice.
 func TestBlocksThatAreLearntDoNotOverlap(t *testing.T) {
 	t.Parallel()
