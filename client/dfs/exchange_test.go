@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,6 +160,63 @@ func TestExpiredTokensOfAStripeAreNobodysFault(t *testing.T) {
 	sameBytes(t, "/f", got, data)
 	if n := c.count("getBlockLocations") - asked; n != 1 || len(r.bad) > 0 {
 		t.Errorf("the namenode was asked %d times, and blamed are %v", n, r.bad)
+	}
+}
+
+// An internal block is at another datanode, or at another one as well, which is named first, when tokens are asked for anew while it is being read: what comes of it goes on to be of who it comes from, who is blamed for what is wrong in it, or it
+// comes from who has it now.
+func TestWhoIsReadFromIsBlamedAfterTokensAreRenewed(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{false, true} {
+		c, client := newGroups(t, 6, coding("rs", 3, 2))
+		patient(client)
+		client.times.stall = limit
+		c.expire()
+		data := pattern(3 * 512 << 10)
+		c.putAs(client, "/f", form{c.coding, 1 << 20}, data)
+		former, another := c.nodes[0], c.nodes[5]
+		c.mu.Lock()
+		b := c.files["/f"].blocks[0]
+		if b.nodes[0] != former {
+			t.Fatal("the first internal block is elsewhere")
+		}
+		c.mu.Unlock()
+		former.set(func() { former.flip, former.flipFrom = true, 256<<10 })
+		r, err := client.Open(t.Context(), "/f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		first := make([]byte, 2048)
+		if _, err := io.ReadFull(r, first); err != nil {
+			t.Fatal(err)
+		}
+		former.mu.Lock()
+		replica := *former.replicas[b.id]
+		former.mu.Unlock()
+		another.set(func() { another.replicas[b.id] = &replica })
+		c.mu.Lock()
+		if moved {
+			b.nodes[0] = another
+		} else {
+			b.beside = map[int]*fakeNode{0: another}
+		}
+		c.mu.Unlock()
+		c.expire() // the second internal block has not been asked for
+		rest, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, fmt.Sprintf("moved %t", moved), append(first, rest...), data)
+		var want []string
+		if !moved {
+			want = []string{former.uuid}
+		}
+		c.mu.Lock()
+		if !slices.Equal(c.bad, want) {
+			t.Errorf("moved %t: bad are said to be the replicas of %v, not of %v", moved, c.bad, want)
+		}
+		c.mu.Unlock()
 	}
 }
 

@@ -71,6 +71,7 @@ type fakeBlock struct {
 	committed    bool
 	nodes        []*fakeNode // of a group by number; nil: nobody has it
 	coding       *hadooppb.ErasureCodingPolicyProto
+	beside       map[int]*fakeNode // of a group: who has an internal block, too, and is named first
 }
 
 func (f *fakeFile) length() (n uint64) {
@@ -249,6 +250,10 @@ func (c *cluster) located(b *fakeBlock, offset uint64) *hadooppb.LocatedBlockPro
 				continue
 			}
 			l.BlockIndices, l.BlockTokens = append(l.BlockIndices, byte(i)), append(l.BlockTokens, l.BlockToken)
+			if first := b.beside[i]; first != nil {
+				l.BlockIndices, l.BlockTokens = append(l.BlockIndices, byte(i)), append(l.BlockTokens, l.BlockToken)
+				l.Locs, l.StorageTypes, l.StorageIDs = append(l.Locs, first.info()), append(l.StorageTypes, hadooppb.StorageTypeProto_DISK), append(l.StorageIDs, "DS-"+first.uuid)
+			}
 		}
 		l.Locs = append(l.Locs, n.info())
 		l.StorageTypes = append(l.StorageTypes, hadooppb.StorageTypeProto_DISK)
