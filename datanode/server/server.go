@@ -128,7 +128,7 @@ func New(cfg Config) (*Server, error) {
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
 	s.balancer = diskbalance.New(diskbalance.Config{Store: s.store, Datanode: s.id.Uuid, Logger: s.log})
 	s.clients = newClients(s)
-	s.peers = peers{credentials: cfg.Credentials}
+	s.peers = peers{credentials: cfg.Credentials, most: maxPeers}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
 	s.near = localsocket.NewNear(cfg.NearPath, s.log)
 	s.transfer = transfer.New(transfer.Config{
