@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -27,11 +28,11 @@ type ConvertOptions struct {
 
 // Convert stores a file in another form: coded by a policy, or replicated. It is copied beside, and the copy takes its place in one step, for readers that
 // have it open too; inode, owner, times and all else stay, and snapshots keep the blocks that they have. The checksums are of the kind that the file has; an
-// empty one gets that of new files. A copy that is given up changes nothing, and the namenode removes it.
+// empty one gets that of new files. A copy that is given up changes nothing, and is removed.
 //
 // Errors: ErrBeingCreated for a file that is open, ErrIO when it was changed meanwhile, ErrInvalidRequest when its blocks have checksums of different kinds, ErrSpaceQuota, ErrPermission without READ and WRITE,
 // ErrInvalidArgument for a policy that is not enabled, ErrUnsupported where the cluster is not of the level, and by Hadoop's namenodes, ErrNotReplicatedYet
-// when so little of the copy is stored, for minutes, that it does not outlive the loss of a datanode.
+// when so little of the copy is stored, for minutes, that it does not outlive the loss of a datanode, ErrRetriable when the namenode does not know, for minutes, what is stored.
 func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) error {
 	name, err := clean("convert", name)
 	if err != nil {
@@ -75,30 +76,89 @@ func (c *Client) Convert(ctx context.Context, name string, o ConvertOptions) err
 		}
 	}
 	if err != nil {
+		c.dropCopy(ctx, name, made.Source)
 		return wrap("convert", name, err)
 	}
-	// The copy stays at the namenode while it lacks something that may come.
-	deadline := time.Now().Add(exchangePatience)
+	known, err := c.exchange(ctx, name, &made)
+	if err != nil && known {
+		c.dropCopy(ctx, name, made.Source)
+	}
+	return err
+}
+
+// exchange has a finished copy take the place of the file. The copy stays at the namenode while it lacks something that may come, and is asked to be exchanged again for times.exchange, which is less
+// than it is kept for. The error is the namenode's last refusal where it is the time that is over. known: with an error, that nothing has been exchanged; else nobody can say, because an answer was lost.
+func (c *Client) exchange(ctx context.Context, name string, made *hadooppb.BeginRewriteResponseProto) (known bool, err error) {
+	patient, end := context.WithTimeout(ctx, c.times.exchange)
+	defer end()
+	deadline, _ := patient.Deadline()
+	request := &hadooppb.EndRewriteRequestProto{Src: &name, Source: made.Source, Blocks: made.Blocks}
+	var refused error
 	for wait := exchangeAgain; ; wait = min(2*wait, exchangeSeldom) {
-		err := c.operate(ctx, "convert", name, "endRewrite",
-			&hadooppb.EndRewriteRequestProto{Src: &name, Source: made.Source, Blocks: made.Blocks}, new(hadooppb.EndRewriteResponseProto))
-		if !errors.Is(err, metadata.ErrNotReplicatedYet) && !errors.Is(err, metadata.ErrRetriable) || time.Now().Add(wait).After(deadline) {
-			return err
+		err := c.hinted(c.rpc.Call(patient, operatorProtocol, "endRewrite", request, new(hadooppb.EndRewriteResponseProto)))
+		if err == nil {
+			return false, nil
+		}
+		said := lastWord(err)
+		switch {
+		case said != nil:
+			refused = wrap("convert", name, said)
+		case refused != nil && ctx.Err() == nil && patient.Err() != nil:
+			return false, refused
+		default:
+			return false, wrap("convert", name, err)
+		}
+		if !errors.Is(refused, metadata.ErrNotReplicatedYet) || time.Now().Add(wait+exchangeAnswer).After(deadline) {
+			return true, refused
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return err
+			return true, refused
 		}
 	}
 }
 
-// A finished copy that lacks replicas, or internal blocks, is asked to be exchanged again for exchangePatience, which is less than the namenode keeps it for; with pauses that double from exchangeAgain up
-// to exchangeSeldom.
+// A copy is asked to be exchanged again after pauses that double from exchangeAgain up to exchangeSeldom, and not when less than exchangeAnswer is left: the namenode waits for 10 s for what is not stored yet.
 const (
-	exchangePatience              = 5 * time.Minute
 	exchangeAgain, exchangeSeldom = 250 * time.Millisecond, 10 * time.Second
+	exchangeAnswer                = 15 * time.Second
 )
+
+// lastWord is what a server has refused a call with; nil: it is not known what became of it. A call that is refused for the moment is repeated (hrpc.Failover) until its context ends.
+func lastWord(err error) *hrpc.RemoteError {
+	causes := []error{err}
+	if nobody, ok := errors.AsType[*hrpc.UnreachableError](err); ok {
+		causes = nobody.Errors
+	}
+	var word *hrpc.RemoteError
+	for _, cause := range causes {
+		if cause == nil {
+			continue
+		}
+		if remote, ok := errors.AsType[*hrpc.RemoteError](cause); ok {
+			if !remote.Standby() {
+				word = remote
+			}
+		} else if broken, ok := errors.AsType[*hrpc.ConnError](cause); !ok || !broken.Dial {
+			return nil
+		}
+	}
+	return word
+}
+
+// nowhere is a path that no file ever has.
+const nowhere = "/.reserved/.inodes/none"
+
+// dropCopy has the namenode remove what a file was copied to, which the owner cannot do himself: it does that when the file that it should take the place of is not there. What it does not hear of it removes later.
+func (c *Client) dropCopy(ctx context.Context, name string, source *uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.times.abort)
+	defer cancel()
+	err := c.operate(ctx, "convert", name, "endRewrite", &hadooppb.EndRewriteRequestProto{Src: new(nowhere), Source: source}, new(hadooppb.EndRewriteResponseProto))
+	if !errors.Is(err, metadata.ErrNotExist) {
+		c.log.Debug("the copy of a file that was not converted stays for the moment", "path", name, "inode", *source, "error", err)
+	}
+}
 
 // kindsAtOnce is how many blocks of a file datanodes are asked about at a time.
 const kindsAtOnce = 8

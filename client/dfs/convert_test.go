@@ -1,10 +1,12 @@
 package dfs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
@@ -38,15 +40,36 @@ func (c *cluster) rewrites(s *hrpc.Server, meanwhile func()) (begun *int) {
 		Name: "endRewrite", Right: security.ByPath, New: func() hrpc.Message { return new(hadooppb.EndRewriteRequestProto) },
 		Handle: func(call *hrpc.Call) {
 			q := call.Request.(*hadooppb.EndRewriteRequestProto)
+			source := fmt.Sprint("/.reserved/.inodes/", q.GetSource())
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			if c.files[q.GetSrc()] == nil {
+				delete(c.files, source)
+				c.dropped = append(c.dropped, q.GetSource())
+				call.Fail(missing(q.GetSrc()))
+				return
+			}
+			quiet := false
+			if exchanging := c.exchanging; exchanging != nil {
+				c.mu.Unlock()
+				var err error
+				quiet, err = exchanging()
+				c.mu.Lock()
+				if err != nil {
+					call.Fail(err)
+					return
+				}
+			}
 			if c.late > 0 {
 				c.late--
 				call.Fail(metadata.Errorf(metadata.ErrNotReplicatedYet, "not yet"))
 				return
 			}
-			c.files[q.GetSrc()].blocks = c.files[fmt.Sprint("/.reserved/.inodes/", q.GetSource())].blocks
-			call.Reply(new(hadooppb.EndRewriteResponseProto))
+			c.files[q.GetSrc()].blocks = c.files[source].blocks
+			delete(c.files, source)
+			if !quiet {
+				call.Reply(new(hadooppb.EndRewriteResponseProto))
+			}
 		},
 	})
 	return begun
@@ -203,5 +226,74 @@ func TestConvertKnowsTheFileByItsID(t *testing.T) {
 		if said := strings.Count(err.Error(), "convert /f: "); said != 1 {
 			t.Errorf("%s: it says %d times what was done: %v", test.what, said, err)
 		}
+	}
+}
+
+// Who gives a conversion up says what the namenode has refused it with, in the time that it has, and leaves no copy behind, but where it may have been exchanged.
+func TestAConversionThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	unknown := metadata.Errorf(metadata.ErrRetriable, "which blocks are stored is not known yet")
+	for _, test := range []struct {
+		what     string
+		patience time.Duration
+		copied   bool                                                 // given up while it is copied
+		exchange func(asked int, give func()) (quiet bool, err error) // nil: it is not come to
+		err      error                                                // nil: any
+		says     string
+		kept     bool // the namenode does not hear that it was given up
+		any      bool // it may hear of it or not
+	}{
+		{what: "in the middle", patience: limit, copied: true, err: context.Canceled},
+		{what: "too little is stored", patience: exchangeAnswer - time.Second, exchange: func(int, func()) (bool, error) {
+			return false, metadata.Errorf(metadata.ErrNotReplicatedYet, "blk_1 is stored on 1 datanodes")
+		}, err: metadata.ErrNotReplicatedYet, says: "convert /f: blk_1 is stored on 1 datanodes"},
+		{what: "nothing is known", patience: limit, exchange: func(asked int, give func()) (bool, error) {
+			if asked == 2 {
+				give()
+			}
+			return false, unknown
+		}, err: metadata.ErrRetriable, says: "convert /f: which blocks are stored is not known yet"},
+		{what: "nothing is known for too long", patience: time.Millisecond, exchange: func(int, func()) (bool, error) { return false, unknown }, any: true},
+		{what: "refused", patience: limit, exchange: func(int, func()) (bool, error) { return false, metadata.Errorf(metadata.ErrSpaceQuota, "no room") }, err: metadata.ErrSpaceQuota, says: "no room"},
+		{what: "the answer is lost", patience: limit, exchange: func(_ int, give func()) (bool, error) { give(); return true, nil }, err: context.Canceled, kept: true},
+	} {
+		c, _ := newCluster(t, 1)
+		if err := c.client(Config{Replication: 1}).WriteFile(t.Context(), "/f", pattern(16<<10), true); err != nil {
+			t.Fatal(err)
+		}
+		c.addr = c.serve(security.NewDoor(security.Config{}), func(s *hrpc.Server) {
+			c.register(s)
+			c.rewrites(s, nil)
+		})
+		ctx, give := context.WithCancel(t.Context())
+		defer give()
+		asked := 0
+		c.exchanging = func() (bool, error) {
+			asked++
+			return test.exchange(asked, give)
+		}
+		client := c.client(Config{})
+		client.times.exchange = test.patience
+		var err error
+		within(t, test.what, func() {
+			err = client.Convert(ctx, "/f", ConvertOptions{Policy: namenode.ReplicationPolicy, Copied: func(int64) {
+				if test.copied {
+					give()
+				}
+			}})
+		})
+		if err == nil || test.err != nil && !errors.Is(err, test.err) || !strings.HasPrefix(err.Error(), "convert /f: ") || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.what, err)
+		}
+		c.mu.Lock()
+		if n := len(c.dropped); !test.any && (n == 0) != test.kept {
+			t.Errorf("%s: %d copies were given up", test.what, n)
+		}
+		for name := range c.files {
+			if !test.any && strings.HasPrefix(name, "/.reserved/.inodes/") {
+				t.Errorf("%s: %s is left", test.what, name)
+			}
+		}
+		c.mu.Unlock()
 	}
 }

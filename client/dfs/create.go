@@ -236,7 +236,9 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 && !options.NewBlock {
 		w.block = newBlockWriter(w, b, true)
 		if err := w.block.reopen(w.life); err != nil {
-			return nil, w.fail(wrap("append", name, w.reason(err)))
+			err = w.fail(wrap("append", name, w.reason(err)))
+			w.Abort() // the namenode has opened it, and the lease of this client's other files would keep it open
+			return nil, err
 		}
 	} else if b != nil {
 		w.last, w.unsealed = b.GetB(), w.coder != nil && !striped(b)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -162,6 +163,63 @@ func TestExpiredTokensOfAStripeAreNobodysFault(t *testing.T) {
 	}
 }
 
+// An internal block is at another datanode, or at another one as well, which is named first, when tokens are asked for anew while it is being read: what comes of it goes on to be of who it comes from, who is blamed for what is wrong in it, or it
+// comes from who has it now.
+func TestWhoIsReadFromIsBlamedAfterTokensAreRenewed(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{false, true} {
+		c, client := newGroups(t, 6, coding("rs", 3, 2))
+		patient(client)
+		client.times.stall = limit
+		c.expire()
+		data := pattern(3 * 512 << 10)
+		c.putAs(client, "/f", form{c.coding, 1 << 20}, data)
+		former, another := c.nodes[0], c.nodes[5]
+		c.mu.Lock()
+		b := c.files["/f"].blocks[0]
+		if b.nodes[0] != former {
+			t.Fatal("the first internal block is elsewhere")
+		}
+		c.mu.Unlock()
+		former.set(func() { former.flip, former.flipFrom = true, 256<<10 })
+		r, err := client.Open(t.Context(), "/f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		first := make([]byte, 2048)
+		if _, err := io.ReadFull(r, first); err != nil {
+			t.Fatal(err)
+		}
+		former.mu.Lock()
+		replica := *former.replicas[b.id]
+		former.mu.Unlock()
+		another.set(func() { another.replicas[b.id] = &replica })
+		c.mu.Lock()
+		if moved {
+			b.nodes[0] = another
+		} else {
+			b.beside = map[int]*fakeNode{0: another}
+		}
+		c.mu.Unlock()
+		c.expire() // the second internal block has not been asked for
+		rest, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, fmt.Sprintf("moved %t", moved), append(first, rest...), data)
+		var want []string
+		if !moved {
+			want = []string{former.uuid}
+		}
+		c.mu.Lock()
+		if !slices.Equal(c.bad, want) {
+			t.Errorf("moved %t: bad are said to be the replicas of %v, not of %v", moved, c.bad, want)
+		}
+		c.mu.Unlock()
+	}
+}
+
 // Of another file under the name of the one that was opened a reader reads nothing: neither where it knew a block, nor where it knew none yet, nor when it is asked again after it has said so.
 func TestNothingIsReadOfAnotherFileUnderTheName(t *testing.T) {
 	t.Parallel()
@@ -254,6 +312,88 @@ func TestNothingIsReadBehindACut(t *testing.T) {
 				t.Errorf("%d bytes are read at %d, behind the cut: %v", n, at, err)
 			}
 		}
+	}
+}
+
+// A file that was truncated, has grown again and then got another form has other bytes in the place of those that were opened, and its time shows it: nothing is read of them. One that was being written when it was opened gets another time
+// when it is closed, without other bytes, and one that only got another form keeps its time: both are read on.
+func TestNothingIsReadOfAFormThatCameAfterACut(t *testing.T) {
+	t.Parallel()
+	all := forms()
+	for from, before := range all {
+		for to, after := range all {
+			if before.policy == after.policy || before.policy != nil && after.policy != nil {
+				continue
+			}
+			for _, then := range []string{"is cut", "is closed", "stays"} {
+				t.Run(fmt.Sprintf("%s %s, then %s", from, then, to), func(t *testing.T) {
+					t.Parallel()
+					c, client := newGroups(t, 9, nil)
+					client.times.stall, client.times.retry = limit, time.Millisecond
+					data := pattern(3 * 6 * groupBlock)
+					other := data
+					if then == "is cut" {
+						other = bytes.Repeat([]byte("other"), len(data)/5+1)
+					}
+					c.putAs(client, "/f", before, data)
+					c.mu.Lock()
+					if then == "is closed" {
+						c.files["/f"].holder = "somebody"
+					}
+					c.mu.Unlock()
+					r, err := client.Open(t.Context(), "/f")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer r.Close()
+					length := int(r.Size())
+					r.blocks = r.blocks[:len(r.blocks)/2] // the others did not come with the first answer
+					for _, node := range c.nodes {
+						node.set(func() { clear(node.replicas) })
+					}
+					c.putAs(client, "/made", after, other)
+					c.become("/f", "/made")
+					c.mu.Lock()
+					c.files["/f"].holder = ""
+					if then != "stays" {
+						c.files["/f"].mtime++
+					}
+					c.mu.Unlock()
+					for _, at := range []int{0, 0, length - 100, length - 100} {
+						p := make([]byte, 100)
+						switch n, err := r.ReadAt(p, int64(at)); {
+						case then != "is cut":
+							if err != nil {
+								t.Errorf("at %d: %v", at, err)
+							}
+							sameBytes(t, fmt.Sprintf("at %d", at), p, data[at:at+100])
+						case !errors.Is(err, metadata.ErrIO) || n > 0:
+							t.Errorf("%d bytes are read at %d, of another form with other bytes: %v", n, at, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// A file that is appended to may have only blocks that are complete, and gets another time when it is closed all the same: who has opened it meanwhile finds the same bytes in another form.
+func TestAFileOpenedBetweenBlocksHasNoTime(t *testing.T) {
+	t.Parallel()
+	_, client := newCluster(t, 0)
+	list := &hadooppb.LocatedBlocksProto{
+		FileLength: new(uint64(100)), UnderConstruction: new(true), IsLastBlockComplete: new(true), FileId: new(uint64(7)), ModificationTime: new(uint64(1)),
+		LastBlock: &hadooppb.LocatedBlockProto{Offset: new(uint64(0)), B: &hadooppb.ExtendedBlockProto{BlockId: new(uint64(1)), NumBytes: new(uint64(100))}},
+	}
+	r, err := client.newReader(t.Context(), "/f", list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.learn(list)
+	list.UnderConstruction, list.ModificationTime, list.EcPolicy = new(false), new(uint64(2)), coding("rs", 3, 2)
+	if !r.exchangedLocked(list, nil, nil) {
+		t.Error("its bytes are taken for others")
 	}
 }
 

@@ -36,6 +36,9 @@ type cluster struct {
 	retries   map[string]int32 // highest retry count seen by method
 	late      int              // exchanges that are refused because too little is stored
 	bad       []string         // uuids reported with bad blocks
+	dropped   []uint64         // copies that were given up
+	// exchanging runs before an exchange and may refuse it; quiet: what was exchanged is not answered. It is called without mu.
+	exchanging func() (quiet bool, err error)
 	// epoch is when tokens are signed: datanodes take those of now only. 0: they take all.
 	epoch byte
 	// strict: they take none. stale: so many located blocks come with a token of before.
@@ -68,6 +71,7 @@ type fakeBlock struct {
 	committed    bool
 	nodes        []*fakeNode // of a group by number; nil: nobody has it
 	coding       *hadooppb.ErasureCodingPolicyProto
+	beside       map[int]*fakeNode // of a group: who has an internal block, too, and is named first
 }
 
 func (f *fakeFile) length() (n uint64) {
@@ -246,6 +250,10 @@ func (c *cluster) located(b *fakeBlock, offset uint64) *hadooppb.LocatedBlockPro
 				continue
 			}
 			l.BlockIndices, l.BlockTokens = append(l.BlockIndices, byte(i)), append(l.BlockTokens, l.BlockToken)
+			if first := b.beside[i]; first != nil {
+				l.BlockIndices, l.BlockTokens = append(l.BlockIndices, byte(i)), append(l.BlockTokens, l.BlockToken)
+				l.Locs, l.StorageTypes, l.StorageIDs = append(l.Locs, first.info()), append(l.StorageTypes, hadooppb.StorageTypeProto_DISK), append(l.StorageIDs, "DS-"+first.uuid)
+			}
 		}
 		l.Locs = append(l.Locs, n.info())
 		l.StorageTypes = append(l.StorageTypes, hadooppb.StorageTypeProto_DISK)

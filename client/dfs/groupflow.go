@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -368,11 +369,22 @@ func (f *groupFlow) renew() error {
 	f.b, f.g = b, b.group
 	for i := range f.units {
 		u := &f.units[i]
-		if again := f.g.units[i]; again != nil && !u.lost {
-			u.at = again
-			u.node, _ = f.r.choose(again)
-			u.lost = u.node == nil
+		again := f.g.units[i]
+		if again == nil || u.lost {
+			continue
 		}
+		u.at = again
+		if u.s != nil { // what comes of it is its datanode's, which it stays with
+			if at := slices.IndexFunc(again.nodes, func(n *hadooppb.DatanodeInfoProto) bool {
+				return n.GetId().GetDatanodeUuid() == u.node.GetId().GetDatanodeUuid()
+			}); at >= 0 {
+				u.node = again.nodes[at]
+				continue
+			}
+			f.part(u)
+		}
+		u.node, _ = f.r.choose(again)
+		u.lost = u.node == nil
 	}
 	if f.spare() < 0 {
 		return errFew

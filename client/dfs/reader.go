@@ -164,7 +164,7 @@ func (c *Client) newReader(ctx context.Context, name string, list *hadooppb.Loca
 	if r.coder, err = coderOf(list.GetEcPolicy(), dtp.Checksum{BytesPer: 1}); err != nil {
 		return nil, wrap("open", name, err)
 	}
-	if list.GetIsLastBlockComplete() {
+	if !list.GetUnderConstruction() { // else it gets another time when it is closed
 		r.mtime = list.GetModificationTime()
 	}
 	if c.config.LeaveSilent {
@@ -258,15 +258,17 @@ func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error
 }
 
 // exchangedLocked reports whether other blocks have taken the place of those that are known, with the same bytes: the file has got another form, or groups the
-// place of its open end. Another file under the same name is no such case, nor is one that was truncated and has grown again, which none can be that has a policy: its time is another one. before is what is known at a place, now what a list has there, nil for nothing.
+// place of its open end. Another file under the same name is no such case, nor is one that was truncated and has grown again, before it got another form or without: its time is another one. A file that has a policy cannot be truncated,
+// and gets another time when something is appended to it, so time counts only where it was replicated, or is now. before is what is known at a place, now what a list has there, nil for nothing.
 func (r *Reader) exchangedLocked(list *hadooppb.LocatedBlocksProto, before *located, now *hadooppb.LocatedBlockProto) bool {
 	if r.inode == 0 || list.GetFileId() != r.inode || int64(list.GetFileLength()) < r.length && list.GetIsLastBlockComplete() {
 		return false
 	}
-	if list.GetEcPolicy().GetId() != r.form {
-		return true
+	form := list.GetEcPolicy().GetId()
+	if form == r.form && !isOther(before, now) {
+		return false
 	}
-	return isOther(before, now) && (r.form != 0 || r.mtime == 0 || r.mtime == list.GetModificationTime())
+	return r.form != 0 && form != 0 || r.mtime == 0 || r.mtime == list.GetModificationTime()
 }
 
 // isOther reports whether there is another block in the place of one; nil for none.

@@ -37,6 +37,8 @@ type times struct {
 	many time.Duration
 	// abort bounds what is done about a file that was given up.
 	abort time.Duration
+	// exchange is how long a finished copy of a file may take to take its place.
+	exchange time.Duration
 }
 
 var defaultTimes = times{
@@ -50,6 +52,7 @@ var defaultTimes = times{
 	tell:      2 * time.Second,
 	many:      15 * time.Second,
 	abort:     2 * time.Second,
+	exchange:  5 * time.Minute,
 }
 
 const (

@@ -473,6 +473,62 @@ func TestAppendToABlockWithFewReplicas(t *testing.T) {
 	}
 }
 
+// An append that fails when the namenode has opened the file leaves nothing open, although the client has another file, whose lease it keeps.
+func TestAppendThatFailsLeavesTheFileClosed(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		c, client := newCluster(t, 3)
+		data := pattern(1000)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatal(err)
+		}
+		other := create(t, client, "/other")
+		write(t, other, data)
+		refuse := func(refuse bool) {
+			for _, n := range c.nodes {
+				n.set(func() { n.refuse = refuse })
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if cut {
+			c.mu.Lock()
+			c.before = func(method string, call *hrpc.Call) error {
+				if method == "updateBlockForPipeline" {
+					cancel()
+				}
+				return nil
+			}
+			c.mu.Unlock()
+		} else {
+			refuse(true)
+		}
+		_, err := Within(ctx, func(life context.Context) (*Writer, error) { return client.Append(life, "/f") })
+		if err == nil || errors.Is(err, context.Canceled) != cut {
+			t.Fatalf("cut %t: %v", cut, err)
+		}
+		c.mu.Lock()
+		c.before = nil
+		if holder := c.files["/f"].holder; holder != "" {
+			t.Errorf("cut %t: the file is open for %s after %v", cut, holder, err)
+		}
+		c.mu.Unlock()
+		refuse(false)
+		w, err := client.Append(t.Context(), "/f")
+		if err != nil {
+			t.Errorf("cut %t: again: %v", cut, err)
+			continue
+		}
+		write(t, w, data)
+		for _, w := range []*Writer{w, other} {
+			if err := w.Close(); err != nil {
+				t.Fatalf("cut %t: %v", cut, err)
+			}
+		}
+		sameBytes(t, "appended", c.content("/f"), append(data[:1000:1000], data...))
+		sameBytes(t, "beside it", c.content("/other"), data)
+	}
+}
+
 func TestAppendOfNothingKeepsTheFile(t *testing.T) {
 	c, client := newCluster(t, 2)
 	for _, size := range []int{0, 700, 1 << 20} {

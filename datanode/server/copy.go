@@ -33,8 +33,9 @@ func (s *Server) copyBlock(ctx context.Context, order *pb.Recover, log *slog.Log
 				_, errs[i] = s.answered(ctx, func() (datanode.Replica, error) { return datanode.Replica{}, copyReplica(ctx, s.store, source, b) })
 				return
 			}
-			peer, err := s.peers.get(d)
+			peer, release, err := s.peers.get(d)
 			if err == nil {
+				defer release()
 				_, err = peer.CopyReplica(ctx, &datanodepb.CopyReplicaRequest{Source: wireBlock(source), Block: wireBlock(b)})
 			}
 			errs[i] = pb.FromStatus(err)

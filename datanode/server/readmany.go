@@ -34,18 +34,18 @@ var answerBuffers = sync.Pool{New: func() any { return new([]byte) }}
 // A token that is not good refuses the whole request: a namenode has made them all at once, and makes them again for who asks. What
 // else is wrong is told of the one piece.
 func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadata.Caller) error {
-	budget := security.Answers()
-	account := budget.Account(s.cfg.Door.UIDOfRequest(r))
-	defer account.Close()
+	user := s.cfg.Door.UIDOfRequest(r)
+	incoming := s.requests.Account(user)
+	defer incoming.Close()
 	announced := r.ContentLength
 	if announced < 0 || announced > batchread.MaxRequest { // it comes in chunks, or is refused when so much was read
 		announced = batchread.MaxRequest
 	}
-	announced = min(announced, budget.Most())
-	if err := account.Take(r.Context(), announced); err != nil {
+	announced = min(announced, s.requests.Most())
+	if err := incoming.Take(r.Context(), announced); err != nil {
 		return err
 	}
-	defer account.Give(announced)
+	defer incoming.Give(announced)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodySilence))
 	body, err := io.ReadAll(io.LimitReader(r.Body, batchread.MaxRequest+1))
 	if err != nil {
@@ -70,7 +70,10 @@ func (s *Server) readMany(w http.ResponseWriter, r *http.Request, caller metadat
 			return metadata.Errorf(metadata.ErrToken, "piece %d: %v", i, err)
 		}
 	}
-	size := min(batchread.AnswerSize(len(pieces), bytes), budget.Most())
+	// Of another budget than the request: many that hold theirs and want more of the same would wait for each other.
+	account := s.answers.Account(user)
+	defer account.Close()
+	size := min(batchread.AnswerSize(len(pieces), bytes), s.answers.Most())
 	if err := account.Take(r.Context(), size); err != nil {
 		return err
 	}

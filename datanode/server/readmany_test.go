@@ -2,11 +2,14 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +72,66 @@ func TestReadMany(t *testing.T) {
 			t.Errorf("%d bytes at %d: %d bytes that are others", p[1], p[0], len(got[i]))
 		}
 	}
+}
+
+// gate lets a body be read when it is open.
+type gate struct {
+	io.Reader
+	open <-chan struct{}
+}
+
+func (g *gate) Read(p []byte) (int, error) {
+	<-g.open
+	return g.Reader.Read(p)
+}
+
+// Requests that together hold all that a user may have for them are answered, one after the other if need be: none waits for what others give back only when they have been answered.
+func TestManyRequestsDoNotWaitForEachOther(t *testing.T) {
+	d, _ := doorCluster(t)
+	put(t, d, 1, 1001, "data")
+	q := batchread.NewRequest("BP-lab")
+	for range 1000 {
+		q.Add(pieceOf(d, 1, 1001, 0, 4))
+	}
+	body := q.Encode()
+	const requests = 8
+	total := int64(requests * len(body))
+	d.requests, d.answers = security.NewBudget(security.BudgetConfig{Total: total, Patience: time.Hour}), security.NewBudget(security.BudgetConfig{Total: total, Patience: time.Hour})
+	open := make(chan struct{})
+	let := sync.OnceFunc(func() { close(open) })
+	defer let()
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	results := make(chan error, requests)
+	for range requests {
+		go func() {
+			r, err := http.NewRequestWithContext(ctx, "POST", "http://"+d.cfg.HTTP.Addr().String()+webhdfsPrefix+"/?op=READMANY&user.name=ann", &gate{bytes.NewReader(body), open})
+			if err != nil {
+				results <- err
+				return
+			}
+			r.ContentLength = int64(len(body))
+			tr := &http.Transport{DisableKeepAlives: true}
+			defer tr.CloseIdleConnections()
+			resp, err := tr.RoundTrip(r)
+			if err == nil {
+				defer resp.Body.Close()
+				var answer []byte
+				if answer, err = io.ReadAll(resp.Body); err == nil && resp.StatusCode != http.StatusOK {
+					err = fmt.Errorf("%s: %.200s", resp.Status, answer)
+				}
+			}
+			results <- err
+		}()
+	}
+	within(t, "all requests are on their way", func() bool { return d.requests.Used()+d.answers.Used() == total })
+	let()
+	for range requests {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	within(t, "all is given back", func() bool { return d.requests.Used()+d.answers.Used() == 0 })
 }
 
 func TestReadManyTellsOfEachPiece(t *testing.T) {

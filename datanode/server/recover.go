@@ -159,10 +159,11 @@ func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.B
 		r, err := s.answered(ctx, func() (datanode.Replica, error) { return s.store.InitRecovery(b, recovery) })
 		return r, s.decided.of(r.Block), err
 	}
-	peer, err := s.peers.get(d)
+	peer, release, err := s.peers.get(d)
 	if err != nil {
 		return r, 0, err
 	}
+	defer release()
 	m, err := peer.InitReplicaRecovery(ctx, &datanodepb.InitReplicaRecoveryRequest{Block: wireBlock(b), RecoveryId: uint64(recovery)})
 	if err != nil {
 		return r, 0, pb.FromStatus(err)
@@ -296,8 +297,9 @@ func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata
 			}
 			ctx, cancel := context.WithTimeout(ctx, s.peerTime)
 			defer cancel()
-			peer, err := s.peers.get(o.node)
+			peer, release, err := s.peers.get(o.node)
 			if err == nil {
+				defer release()
 				_, err = peer.UpdateReplica(ctx, &datanodepb.UpdateReplicaRequest{Block: wireBlock(b), RecoveryId: uint64(recovery), Length: length, GroupLength: group})
 			}
 			errs[i] = pb.FromStatus(err)
@@ -378,36 +380,58 @@ func (r *replicasService) CopyReplica(ctx context.Context, m *datanodepb.CopyRep
 // peers are the connections to other datanodes' gRPC.
 type peers struct {
 	credentials security.Credentials
+	most        int // connections that are kept
 	mu          sync.Mutex
-	conns       map[string]*grpc.ClientConn
+	conns       map[string]*peer
+}
+
+// peer is a connection, with how many use it.
+type peer struct {
+	*grpc.ClientConn
+	uses int
 }
 
 // maxPeers is how many connections are kept; recoveries are rare.
 const maxPeers = 64
 
-func (p *peers) get(d *pb.DatanodeID) (datanodepb.ReplicasClient, error) {
+// get returns the connection to a datanode, which stays open until release is called. There are more of them than are kept as long as all are used.
+func (p *peers) get(d *pb.DatanodeID) (client datanodepb.ReplicasClient, release func(), err error) {
 	addr := net.JoinHostPort(d.GetIp(), strconv.Itoa(int(d.GetGrpcPort())))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	conn := p.conns[addr]
-	if conn == nil {
-		if len(p.conns) >= maxPeers {
-			for a, c := range p.conns {
-				c.Close()
-				delete(p.conns, a)
-				break
-			}
-		}
-		var err error
-		if conn, err = grpc.NewClient("passthrough:///"+addr, dialOptions(p.credentials.Key(authority.Datanode))...); err != nil {
-			return nil, err
+	c := p.conns[addr]
+	if c == nil {
+		conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(p.credentials.Key(authority.Datanode))...)
+		if err != nil {
+			return nil, nil, err
 		}
 		if p.conns == nil {
-			p.conns = map[string]*grpc.ClientConn{}
+			p.conns = map[string]*peer{}
 		}
-		p.conns[addr] = conn
+		c = &peer{ClientConn: conn}
+		p.conns[addr] = c
 	}
-	return datanodepb.NewReplicasClient(conn), nil
+	c.uses++
+	p.shrinkLocked()
+	return datanodepb.NewReplicasClient(c.ClientConn), sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		c.uses--
+		p.shrinkLocked()
+	}), nil
+}
+
+// shrinkLocked closes connections that nobody uses until there are no more than are kept. p.mu is held.
+func (p *peers) shrinkLocked() {
+	for addr, c := range p.conns {
+		if len(p.conns) <= p.most {
+			return
+		}
+		if c.uses == 0 {
+			c.Close()
+			delete(p.conns, addr)
+		}
+	}
 }
 
 func (p *peers) close() {

@@ -71,6 +71,8 @@ type Server struct {
 	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	peerTime    time.Duration  // the constant, more in tests
 	sourceTime  time.Duration  // the constant, less in tests
+	// requests and answers are the process's budgets, others in tests. Who holds something of answers does not wait for requests.
+	requests, answers *security.Budget
 	// term is the highest Raft term heard of, bandwidth what its leader leaves to balancers of Hadoop; 0: it has not said so.
 	term      atomic.Uint64
 	bandwidth atomic.Int64
@@ -102,7 +104,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), hurt: make(chan struct{}, 1), incarnation: rand.Uint64(),
 		rebuilds: newCrew("rebuild", rebuildWorkers),
-		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime, sourceTime: sourceTime,
+		stranger: &security.Stranger{Logger: cfg.Logger}, peerTime: peerTime, sourceTime: sourceTime, requests: security.Requests(), answers: security.Answers(),
 	}
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
 	s.ipc.Store(&cfg.NamenodesIPC)
@@ -128,7 +130,7 @@ func New(cfg Config) (*Server, error) {
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
 	s.balancer = diskbalance.New(diskbalance.Config{Store: s.store, Datanode: s.id.Uuid, Logger: s.log})
 	s.clients = newClients(s)
-	s.peers = peers{credentials: cfg.Credentials}
+	s.peers = peers{credentials: cfg.Credentials, most: maxPeers}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
 	s.near = localsocket.NewNear(cfg.NearPath, s.log)
 	s.transfer = transfer.New(transfer.Config{

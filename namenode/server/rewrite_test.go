@@ -100,6 +100,36 @@ func TestCopiesAreNoRoomBesideAQuota(t *testing.T) {
 	}
 }
 
+// Who gives a conversion up has the copy removed by naming a file that is not there; that of somebody else stays.
+func TestACopyThatIsGivenUpIsRemovedForItsOwner(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	root, ctx := c.root(), t.Context()
+	check(t, m.group.Raise(release.SealedTails))
+	check(t, root.Mkdirs(ctx, "/d", 0o777, true))
+	check(t, root.SetPermission(ctx, "/d", 0o777))
+	check(t, c.client("alice").WriteFile(ctx, "/d/mine", []byte("alice's own"), false))
+	var made hdfspb.BeginRewriteResponseProto
+	begin := &hdfspb.BeginRewriteRequestProto{Src: new("/d/mine"), ClientName: new("c"), Policy: new("RS-6-3-1024k")}
+	check(t, m.operator(t, "alice", "beginRewrite", begin, &made))
+	for _, x := range []struct {
+		user string
+		gone bool
+	}{{"bob", false}, {"alice", true}, {"alice", true}} {
+		err := m.operator(t, x.user, "endRewrite", &hdfspb.EndRewriteRequestProto{Src: new("/.reserved/.inodes/none"), Source: made.Source}, new(hdfspb.EndRewriteResponseProto))
+		if err == nil || !strings.Contains(err.Error(), "FileNotFoundException") {
+			t.Errorf("%s: %v", x.user, err)
+		}
+		if _, there := m.ns.FileByID(metadata.INodeID(made.GetSource())); there == x.gone {
+			t.Errorf("after %s the copy is there: %t", x.user, there)
+		}
+	}
+	if _, err := root.ReadFile(ctx, "/d/mine"); err != nil {
+		t.Error(err)
+	}
+}
+
 // HDFS's shell passes over files with an erasure coding policy, which have no replication to be changed.
 func TestSetrepPassesOverCodedFiles(t *testing.T) {
 	t.Parallel()
