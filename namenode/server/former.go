@@ -201,10 +201,11 @@ func (s *Server) noteCame() error {
 }
 
 // takeFormer takes the bodies of a former directory that are needed, are not here, and are what the state says, and removes it. Errors: those of ctx and of the disk, with everything
-// still there; left are the bodies that could not be read, and the others were taken nevertheless.
+// still there; left are the bodies that are known to be there and could not be read, and the others were taken nevertheless. Nothing is removed while there is something that could not be
+// read, be it a segment or a part of one.
 func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, err error) {
 	former, err := smallfile.Open(smallfile.Config{
-		Dir: dir, Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
+		Dir: dir, Disk: s.config.formerDisk, Lenient: true, Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
 	})
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
 		return 0, 0, err
@@ -217,7 +218,7 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 	if s.config.readFormer != nil {
 		get = func(id metadata.BlockID) ([]byte, error) { return s.config.readFormer(id, former.Get) }
 	}
-	var passing error
+	passing := former.Unread()
 	for id := range former.IDs() {
 		if ctx.Err() != nil {
 			return taken, left, ctx.Err()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 	"github.com/gohops/hops/metadata/smallfile"
 	"github.com/gohops/hops/namenode"
 )
@@ -136,6 +138,105 @@ func TestFormerBodiesAreGivenUp(t *testing.T) {
 	lead.lookThrough(t.Context(), []string{dir}, true)
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) || lead.formerPending.Load() {
 		t.Error("they stay", err)
+	}
+}
+
+// onceBad is the operating system's disk, which cannot read at one place, once for each time that bad is set.
+type onceBad struct {
+	journal.FileSystem
+	bad *atomic.Bool
+}
+
+func (d onceBad) Open(path string) (journal.File, error) {
+	f, err := d.FileSystem.Open(path)
+	return onceBadFile{f, d.bad}, err
+}
+
+type onceBadFile struct {
+	journal.File
+	bad *atomic.Bool
+}
+
+func (f onceBadFile) ReadAt(b []byte, at int64) (int, error) {
+	if at == 0 && f.bad.CompareAndSwap(true, false) {
+		return 0, syscall.EIO
+	}
+	return f.File.ReadAt(b, at)
+}
+
+// formerOf makes a directory of former bodies, with a segment for each of the files, of which the namenode's own bodies are damaged then. Segments that are not sealed have no index.
+func (m *member) formerOf(t *testing.T, sealed bool, paths ...string) (dir string, blocks []metadata.Block) {
+	t.Helper()
+	dir = m.formerDir()
+	must(t, os.Mkdir(dir, 0o700))
+	for i, path := range paths {
+		data := noise(5000)
+		data[0] = byte(i)
+		if _, err := m.store(t, storing(path), data); err != nil {
+			t.Fatal(err)
+		}
+		b := m.locate(t, path).Blocks[0].Block
+		s, err := smallfile.Open(smallfile.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody") }})
+		must(t, err)
+		s.Put(b.ID, data)
+		must(t, s.Sync())
+		if !sealed {
+			s.Abandon()
+		}
+		must(t, s.Close())
+		m.damage(t, data)
+		m.finds(t, b)
+		blocks = append(blocks, b)
+	}
+	return dir, blocks
+}
+
+// A segment of former bodies that cannot be opened keeps the others' from nobody, and nothing is removed while it may be readable again.
+func TestFormerSegmentsThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	lead := newCluster(t, 1, nil).raised()
+	dir, blocks := lead.formerOf(t, true, "/x", "/y")
+	segments, err := filepath.Glob(filepath.Join(dir, "*.bodies"))
+	if err != nil || len(segments) != 2 {
+		t.Fatal(segments, err)
+	}
+	aside := filepath.Join(t.TempDir(), "aside")
+	must(t, os.Rename(segments[0], aside))
+	must(t, os.Mkdir(segments[0], 0o700))
+	taken, _, err := lead.takeFormer(t.Context(), dir)
+	if taken != 1 || !errors.As(err, new(*unreadFormer)) || !strings.Contains(err.Error(), segments[0]) {
+		t.Error(taken, err)
+	}
+	if !lead.bodies.Has(blocks[1].ID) || lead.bodies.Has(blocks[0].ID) {
+		t.Error("what can be read is not here")
+	}
+	must(t, os.Remove(segments[0]))
+	must(t, os.Rename(aside, segments[0]))
+	if taken, _, err := lead.takeFormer(t.Context(), dir); taken != 1 || err != nil || !lead.bodies.Has(blocks[0].ID) {
+		t.Error(taken, err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it stays:", err)
+	}
+}
+
+// What a disk does not give for a moment of a segment without an index is taken the next time.
+func TestFormerBodiesOnADiskThatFailsForAMoment(t *testing.T) {
+	t.Parallel()
+	var bad atomic.Bool
+	c := newCluster(t, 1, func(conf *Config) { conf.formerDisk = onceBad{bad: &bad} })
+	lead := c.raised()
+	dir, blocks := lead.formerOf(t, false, "/x")
+	bad.Store(true)
+	taken, _, err := lead.takeFormer(t.Context(), dir)
+	if taken != 0 || !errors.As(err, new(*unreadFormer)) || !errors.Is(err, syscall.EIO) || bad.Load() {
+		t.Error(taken, err)
+	}
+	if taken, _, err := lead.takeFormer(t.Context(), dir); taken != 1 || err != nil || !lead.bodies.Has(blocks[0].ID) {
+		t.Error(taken, err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it stays:", err)
 	}
 }
 

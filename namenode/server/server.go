@@ -38,6 +38,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/blockmanager"
 	"github.com/gohops/hops/namenode/hdfs"
@@ -136,6 +137,8 @@ type Config struct {
 	store func(kv.Store) kv.Store
 	// readFormer, if not nil, is between this namenode and its former bodies.
 	readFormer func(id metadata.BlockID, get func(metadata.BlockID) ([]byte, error)) ([]byte, error)
+	// formerDisk, if not nil, is what these lie on.
+	formerDisk journal.Disk
 	// beat is how long a stream of events says nothing, and patience how long its reader may take to read. Tests set them; default 15 s, 30 s.
 	beat, patience time.Duration
 }
