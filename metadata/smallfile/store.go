@@ -151,7 +151,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Logger = slog.Default()
 	}
 	s := &Store{
-		cfg: cfg, disk: cfg.Disk, log: cfg.Logger, files: files{disk: cfg.Disk, dir: cfg.Dir, open: map[uint64]*handle{}},
+		cfg: cfg, disk: cfg.Disk, log: cfg.Logger, files: files{disk: cfg.Disk, dir: cfg.Dir, open: map[uint64]*handle{}, opening: map[uint64]*opening{}},
 		salt: randomSalt, limit: maxUnwritten, pause: retryEvery, rate: compactRate, records: maxRecords,
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		fresh: map[metadata.BlockID]fresh{}, damaged: map[metadata.BlockID]struct{}{}, owed: map[metadata.BlockID]struct{}{},
