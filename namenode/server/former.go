@@ -161,7 +161,8 @@ func (s *Server) removeFormer(dirs ...string) time.Duration {
 // lookThrough is one try of all former bodies, the last one where they are to be given up, and returns how long to wait for the next one.
 func (s *Server) lookThrough(ctx context.Context, dirs []string, giveUp bool) (wait time.Duration) {
 	if err := s.noteCame(); err != nil {
-		s.log.Warn("it cannot be noted that the state has come", "file", s.cameFile(), "error", err)
+		s.log.Warn("it cannot be noted that the state has come, and the small files of before it was lost are not taken before that", "file", s.cameFile(), "error", err)
+		return formerRest // else they would be removed, and what was taken of them as well if the state is lost again
 	}
 	for _, dir := range dirs {
 		taken, left, err := s.takeFormer(ctx, dir)

@@ -220,6 +220,26 @@ func TestFormerSegmentsThatCannotBeOpened(t *testing.T) {
 	}
 }
 
+// While it cannot be noted that the state has come nothing is removed: if the state were lost again, what is here would count as what came in part, and go.
+func TestFormerBodiesStayUntilItIsNotedThatTheStateHasCome(t *testing.T) {
+	t.Parallel()
+	lead := newCluster(t, 1, nil).raised()
+	dir, blocks := lead.formerOf(t, true, "/x")
+	s := &Server{config: lead.config, ns: lead.ns, bodies: lead.bodies, log: lead.log}
+	s.config.Dir = filepath.Join(t.TempDir(), "not there")
+	s.formerPending.Store(true)
+	if wait := s.lookThrough(t.Context(), []string{dir}, true); wait != formerRest || !s.formerPending.Load() {
+		t.Error("it is gone on after", wait)
+	}
+	if _, err := os.Lstat(dir); err != nil {
+		t.Error(err)
+	}
+	must(t, os.Mkdir(s.config.Dir, 0o700))
+	if wait := s.lookThrough(t.Context(), []string{dir}, false); wait != 0 || s.formerPending.Load() || !s.bodies.Has(blocks[0].ID) {
+		t.Error("they are not taken then, but after", wait)
+	}
+}
+
 // What a disk does not give for a moment of a segment without an index is taken the next time.
 func TestFormerBodiesOnADiskThatFailsForAMoment(t *testing.T) {
 	t.Parallel()
