@@ -12,12 +12,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore/journal"
 	"github.com/gohops/hops/metadata/smallfile"
-	"github.com/gohops/hops/namenode"
 )
 
 // Of a state that was lost twice, all bodies are looked through that were here; one that cannot be read keeps no other one back, and no file is deleted meanwhile.
@@ -292,52 +290,5 @@ func TestGivingABodyWaitsForTheDisk(t *testing.T) {
 	close(gate)
 	if err := <-done; err != nil || !b.Has(id) {
 		t.Error(err)
-	}
-}
-
-// Calls that read small files from the disk are so many at most, and the rest hears to try again.
-func TestCallsThatReadBodiesAreBounded(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1, nil)
-	lead := c.raised()
-	data := noise(5000)
-	if _, err := lead.store(t, storing("/x"), data); err != nil {
-		t.Fatal(err)
-	}
-	must(t, lead.bodies.Sync())
-	for range cap(lead.bodyReads) { // all are at it
-		lead.bodyReads <- struct{}{}
-	}
-	read := func() (f *namenode.FileWithData, err error) {
-		done := make(chan struct{})
-		lead.FileWithData(lead.caller(), namenode.FileWithDataRequest{Path: "/x"}, func(got *namenode.FileWithData, e error) { f, err = got, e; close(done) })
-		<-done
-		return f, err
-	}
-	many := func() (files []namenode.OpenedFile, err error) {
-		done := make(chan struct{})
-		lead.FilesWithData(t.Context(), lead.caller(), []string{"/x"}, 1<<20, func(got []namenode.OpenedFile, e error) { files, err = got, e; close(done) })
-		<-done
-		return files, err
-	}
-	began := time.Now()
-	if f, err := read(); err != nil || !bytes.Equal(f.Data, data) { // the page cache has it: it needs no place
-		t.Error(err)
-	}
-	if _, err := many(); metadata.KindOf(err) != metadata.ErrRetriable {
-		t.Error(err)
-	}
-	t.Log("refused after", time.Since(began))
-	for range cap(lead.bodyReads) {
-		<-lead.bodyReads
-	}
-	if f, err := read(); err != nil || !bytes.Equal(f.Data, data) {
-		t.Error(err)
-	}
-	if f, err := many(); err != nil || !bytes.Equal(f[0].Data, data) {
-		t.Error(err)
-	}
-	if n := len(lead.bodyReads); n != 0 {
-		t.Errorf("%d places are not given back", n)
 	}
 }
