@@ -208,7 +208,7 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 	former, err := smallfile.Open(smallfile.Config{
 		Dir: dir, Disk: s.config.formerDisk, Lenient: true, Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
 	})
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+	if exhausted(err) {
 		return 0, 0, err
 	}
 	if err != nil {
@@ -244,6 +244,8 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 				return taken, left, err
 			}
 			taken++
+		case exhausted(err):
+			return taken, left, err
 		case !proven(err) && !errors.Is(err, fs.ErrNotExist):
 			left++
 			passing = cmp.Or(passing, err)
@@ -256,6 +258,11 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 		return taken, left, &unreadFormer{passing}
 	}
 	return taken, 0, os.RemoveAll(dir)
+}
+
+// exhausted reports whether an error says nothing of a file, but that this process or machine has no descriptors or no memory left.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // give offers a body until it is taken. Errors: that of room; the disk does not take what waits for it for a while; that of ctx.

@@ -238,6 +238,30 @@ func TestFormerBodiesStayUntilItIsNotedThatTheStateHasCome(t *testing.T) {
 	}
 }
 
+// A process without descriptors has not tried to read former bodies: they are not given up for that.
+func TestFormerBodiesOfAProcessWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	var none atomic.Bool
+	lead := newCluster(t, 1, func(conf *Config) {
+		conf.readFormer = func(id metadata.BlockID, get func(metadata.BlockID) ([]byte, error)) ([]byte, error) {
+			if none.Load() {
+				return nil, syscall.EMFILE
+			}
+			return get(id)
+		}
+	}).raised()
+	dir, blocks := lead.formerOf(t, true, "/x")
+	none.Store(true)
+	lead.formerPending.Store(true)
+	if wait := lead.lookThrough(t.Context(), []string{dir}, true); wait != formerRest || !lead.formerPending.Load() {
+		t.Error("they are given up, and looked for after", wait)
+	}
+	none.Store(false)
+	if lead.lookThrough(t.Context(), []string{dir}, true); !lead.bodies.Has(blocks[0].ID) || lead.formerPending.Load() {
+		t.Error("they are not taken")
+	}
+}
+
 // What a disk does not give for a moment of a segment without an index is taken the next time.
 func TestFormerBodiesOnADiskThatFailsForAMoment(t *testing.T) {
 	t.Parallel()
