@@ -23,15 +23,17 @@ type SmallFiles interface {
 	// blocks, as Locate does.
 	FileWithData(c metadata.Caller, r FileWithDataRequest, done func(*FileWithData, error))
 	// FilesWithData is FileWithData of many files, for as many of the first as have most bytes in all, one at least. Those that are no small files, or
-	// more than that, are told without data. When ctx is done nobody else is asked for what this namenode cannot read.
+	// more than that, are told without data. When ctx is done nobody else is asked for what this namenode cannot read, and its disk is not waited for. Error: ErrRetriable too, when too many
+	// calls read from the disk.
 	FilesWithData(ctx context.Context, c metadata.Caller, paths []string, most int64, done func([]OpenedFile, error))
 	// Body is the body of a small file, for the data-transfer door, which has looked at the block token: nobody asks for rights. One that this namenode
 	// does not have, or has damaged, is got from another one. The bytes are not to be changed.
 	//
-	// Errors: ErrReplicaNotFound when there is none with this id and generation; ErrCorrupt when no namenode that can be reached has it sound.
+	// Errors: ErrReplicaNotFound when there is none with this id and generation; ErrCorrupt when no namenode that can be reached has it sound; ErrRetriable when
+	// too many calls read from the disk; that of ctx.
 	Body(ctx context.Context, id metadata.BlockID, generation metadata.Generation) ([]byte, error)
 	// Bodies is Body of many, for the bearers of their block tokens: a token that is not good refuses all, with ErrToken. each is called for every one,
-	// one call at a time and in any order.
+	// one call at a time and in any order, unless there is another error: ErrRetriable when too many calls read from the disk; that of ctx.
 	Bodies(ctx context.Context, pool string, wanted []WantedBody, each func(i int, data []byte, err error)) error
 	// SetSmallFiles says whether small files may be made below a directory from now on. The caller needs WRITE on it.
 	SetSmallFiles(c metadata.Caller, path string, policy SmallFilePolicy, done func(error))

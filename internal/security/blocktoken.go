@@ -210,6 +210,15 @@ func (k *BlockKeys) Check(t Token, pool string, block metadata.BlockID, mode Blo
 	return nil
 }
 
+// BlockUser is whom a block token was made for, if Check has let its bearer do something.
+func BlockUser(t Token) string {
+	id, err := parseIdentifier(t.Identifier)
+	if err != nil {
+		return ""
+	}
+	return string(id.user)
+}
+
 // Password is that of the token with an identifier, as long as it is good, for who proves it without showing it. Errors are those of
 // Check.
 func (k *BlockKeys) Password(identifier []byte, now time.Time) ([]byte, error) {

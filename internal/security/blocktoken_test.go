@@ -59,6 +59,9 @@ func TestIdentifiersAreHadoops(t *testing.T) {
 			id.block != int64(v.grant.Block) || id.modes != v.grant.Modes {
 			t.Errorf("%+v is read as %+v, %v", v.grant, id, err)
 		}
+		if user := BlockUser(Token{Identifier: got}); user != v.grant.User {
+			t.Errorf("%+v is %q's", v.grant, user)
+		}
 	}
 	// With what Hadoop's namenodes add: storage types, storage ids, a handshake message.
 	added, _ := hex.DecodeString("7f87800000000000000000000002044449534b03535344020000000444532d310000000444532d3203010203")

@@ -451,3 +451,93 @@ func TestPutAgainIsKeptBesideWhatHasRotted(t *testing.T) {
 		}
 	})
 }
+
+// A lenient store has what can be read of a directory in which some segments cannot be opened or read at all, and says that there are some; others refuse such a directory. A process without
+// descriptors is refused by both.
+func TestSegmentsThatCannotBeOpened(t *testing.T) {
+	const n, most = 60, 300
+	disk, names := stored(t, n, most, true)
+	sick := slices.Sorted(maps.Keys(disk.files))[0]
+	for _, c := range []struct {
+		op  string
+		err error
+	}{{"open", syscall.EIO}, {"open", syscall.EISDIR}, {"read", syscall.EUCLEAN}, {"read", syscall.EBADMSG}, {"open", syscall.EMFILE}} {
+		disk.trouble(func(op, path string) error {
+			if op == c.op && path == sick {
+				return c.err
+			}
+			return nil
+		})
+		if _, err := tryOpen(Config{Disk: disk, Live: names.live}); !errors.Is(err, c.err) {
+			t.Errorf("%s with %v: %v", c.op, c.err, err)
+		}
+		s, err := tryOpen(Config{Disk: disk, Live: names.live, Lenient: true})
+		if c.err == syscall.EMFILE {
+			if !errors.Is(err, c.err) {
+				t.Error(err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s with %v: %v", c.op, c.err, err)
+		}
+		if err := s.Unread(); !errors.Is(err, c.err) || !strings.Contains(err.Error(), sick) {
+			t.Errorf("%s with %v: %v", c.op, c.err, err)
+		}
+		if bad := flawed(t, s, n, most); len(bad) == 0 || len(bad) > n/2 {
+			t.Errorf("%s with %v: %v cannot be read", c.op, c.err, bad)
+		}
+		s.Abandon()
+	}
+	disk.trouble(nil)
+	s := open(t, Config{Disk: disk, Live: names.live, Lenient: true})
+	defer s.Abandon()
+	if bad := flawed(t, s, n, most); len(bad) > 0 || s.Unread() != nil {
+		t.Error(bad, s.Unread())
+	}
+}
+
+// What the disk did not give of a segment without an index is told, as it may come the next time; a torn tail is no such thing, nor is an index that was read with the rest after all.
+func TestPartsThatWereNotRead(t *testing.T) {
+	const n, most = 60, 300
+	for _, sealed := range []bool{false, true} {
+		disk, names := stored(t, n, most, sealed)
+		paths := slices.Sorted(maps.Keys(disk.files))
+		sick := paths[len(paths)-1]
+		if !sealed {
+			f := disk.files[sick]
+			f.content = append(f.content, 1, 2, 3)
+		}
+		for reads := 1; ; reads++ {
+			left := reads
+			disk.trouble(func(op, path string) error {
+				if op == "read" && path == sick {
+					if left--; left == 0 {
+						return syscall.EIO
+					}
+				}
+				return nil
+			})
+			s := open(t, Config{Disk: disk, Live: names.live})
+			disk.trouble(nil)
+			unread := s.Unread()
+			bad := flawed(t, s, n, most)
+			s.Abandon()
+			if left > 0 { // that was all
+				if unread != nil || len(bad) > 0 {
+					t.Error(unread, bad)
+				}
+				if reads < 3 {
+					t.Error("this shows nothing")
+				}
+				break
+			}
+			if len(bad) > 0 && !errors.Is(unread, syscall.EIO) {
+				t.Errorf("sealed %t, read %d: %v are not here, and %v", sealed, reads, bad, unread)
+			}
+			if len(bad) == 0 && unread != nil {
+				t.Errorf("sealed %t, read %d: everything is here, and %v", sealed, reads, unread)
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package smallfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,12 +46,19 @@ func (s *Store) load() error {
 		if !ok {
 			continue
 		}
+		s.next = seq + 1
 		g, err := s.read(seq)
 		if err != nil {
-			return fmt.Errorf("segment %s of small files: %w", filepath.Join(s.cfg.Dir, name), err)
+			err = fmt.Errorf("segment %s of small files: %w", filepath.Join(s.cfg.Dir, name), err)
 		}
-		s.segments = append(s.segments, g)
-		s.next = seq + 1
+		switch {
+		case err == nil:
+			s.segments = append(s.segments, g)
+		case s.cfg.Lenient && !exhausted(err):
+			s.unread = append(s.unread, err)
+		default:
+			return err
+		}
 	}
 	s.table = newTable(s.segments)
 	for _, g := range s.segments {
@@ -68,6 +76,15 @@ func (s *Store) load() error {
 	}
 	return nil
 }
+
+// exhausted reports whether an error is that of a process, or a machine, that has no descriptors or no memory left.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
+
+// Unread is what Open could not read and has gone on without, which may pass: parts of segments without an index where the disk had an error, and, of a lenient
+// Store, whole segments. nil: everything was read, and what is not here is not in these files.
+func (s *Store) Unread() error { return errors.Join(s.unread...) }
 
 // read finds the index of a segment: in its footer, or by reading all of it.
 func (s *Store) read(seq uint64) (*segment, error) {
@@ -99,10 +116,16 @@ func (s *Store) read(seq uint64) (*segment, error) {
 	}
 	g.suspect = true
 	content := make([]byte, size)
+	var unread error
 	for at := int64(0); at < size; at += scanPiece {
-		if err := lossy(readFull(h, content[at:min(at+scanPiece, size)], at)); err != nil {
+		err := readFull(h, content[at:min(at+scanPiece, size)], at)
+		if lossy(err) != nil {
 			return nil, err
 		}
+		unread = cmp.Or(unread, err)
+	}
+	if unread != nil {
+		s.unread = append(s.unread, fmt.Errorf("segment %s of small files, which has no index, was not read in all its parts: %w", s.files.path(seq), unread))
 	}
 	salt, ok := decodeHeader(content)
 	unreadable := size

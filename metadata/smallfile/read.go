@@ -30,6 +30,14 @@ type files struct {
 	dir  string
 	mu   sync.Mutex
 	open map[uint64]*handle
+	// opening are the segments that somebody is about to open.
+	opening map[uint64]*opening
+}
+
+// opening is a segment that some readers are about to open. gone: it was removed meanwhile, so nobody keeps it open who has come in time.
+type opening struct {
+	readers int
+	gone    bool
 }
 
 type handle struct {
@@ -57,20 +65,42 @@ func (f *files) take(seq uint64) (*handle, error) {
 	if h := f.opened(seq); h != nil {
 		return h, nil
 	}
+	f.mu.Lock()
+	o := f.opening[seq]
+	if o == nil {
+		o = &opening{}
+		f.opening[seq] = o
+	}
+	o.readers++
+	f.mu.Unlock()
 	file, err := f.disk.Open(f.path(seq))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o.readers--; o.readers == 0 {
+		delete(f.opening, seq)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return f.add(seq, file), nil
+	return f.keep(seq, file, o.gone), nil
 }
 
-// add takes an open file, or the one that is there meanwhile.
+// add takes a file that was made.
 func (f *files) add(seq uint64, file journal.File) *handle {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.keep(seq, file, false)
+}
+
+// keep takes an open file, or the one that is there meanwhile. One that is gone is closed when who has opened it has finished. It is called with mu held.
+func (f *files) keep(seq uint64, file journal.File, gone bool) *handle {
 	if h := f.open[seq]; h != nil {
 		file.Close()
 		h.users++
+		return h
+	}
+	h := &handle{File: file, seq: seq, users: 1, removed: gone}
+	if gone {
 		return h
 	}
 	for old, h := range f.open {
@@ -82,7 +112,6 @@ func (f *files) add(seq uint64, file journal.File) *handle {
 			delete(f.open, old)
 		}
 	}
-	h := &handle{File: file, seq: seq, users: 1}
 	f.open[seq] = h
 	return h
 }
@@ -95,28 +124,34 @@ func (f *files) release(h *handle) {
 	}
 }
 
-// drop forgets a segment that is removed.
+// drop forgets a segment that was removed.
 func (f *files) drop(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := f.open[seq]
-	if h == nil {
-		return
+	if o := f.opening[seq]; o != nil {
+		o.gone = true
 	}
-	delete(f.open, seq)
-	if h.removed = true; h.users == 0 {
-		h.Close()
+	if h := f.open[seq]; h != nil {
+		f.forget(h)
 	}
 }
 
 func (f *files) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for seq, h := range f.open {
-		delete(f.open, seq)
-		if h.removed = true; h.users == 0 {
-			h.Close()
-		}
+	for _, o := range f.opening {
+		o.gone = true
+	}
+	for _, h := range f.open {
+		f.forget(h)
+	}
+}
+
+// forget closes an open segment when its last reader has finished. It is called with mu held.
+func (f *files) forget(h *handle) {
+	delete(f.open, h.seq)
+	if h.removed = true; h.users == 0 {
+		h.Close()
 	}
 }
 

@@ -37,6 +37,9 @@ type Config struct {
 	Live func(ids []metadata.BlockID) ([]bool, error)
 	// SegmentBytes is about how large a segment gets. Default 64 MiB; 4 KiB to 512 MiB.
 	SegmentBytes int64
+	// Lenient: a segment that cannot be opened, or read at all, is passed over, and Unread tells of it. It is for who only reads, and ends the Store by Abandon. It does not
+	// forgive that descriptors or memory are short.
+	Lenient bool
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -97,7 +100,8 @@ type Store struct {
 	// until it is lacked.
 	damaged, owed map[metadata.BlockID]struct{}
 	unreadable    int64
-	unnamed       bool // names of segments are not durable
+	unread        []error // of Open; never changed after it
+	unnamed       bool    // names of segments are not durable
 	holds         int
 	copied, freed int64
 	warned        time.Time
@@ -147,7 +151,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Logger = slog.Default()
 	}
 	s := &Store{
-		cfg: cfg, disk: cfg.Disk, log: cfg.Logger, files: files{disk: cfg.Disk, dir: cfg.Dir, open: map[uint64]*handle{}},
+		cfg: cfg, disk: cfg.Disk, log: cfg.Logger, files: files{disk: cfg.Disk, dir: cfg.Dir, open: map[uint64]*handle{}, opening: map[uint64]*opening{}},
 		salt: randomSalt, limit: maxUnwritten, pause: retryEvery, rate: compactRate, records: maxRecords,
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		fresh: map[metadata.BlockID]fresh{}, damaged: map[metadata.BlockID]struct{}{}, owed: map[metadata.BlockID]struct{}{},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
 // until waits for a condition.
@@ -242,6 +244,71 @@ func TestReadersOfWhatIsRemoved(t *testing.T) {
 		<-done
 		if err != nil || !bytes.Equal(body, bodyOf(id, most)) {
 			t.Fatalf("%s: %v", op, err)
+		}
+		s.Close()
+	}
+}
+
+// lateDisk holds up who has opened a file.
+type lateDisk struct {
+	*memoryDisk
+	opened func(path string)
+}
+
+func (d lateDisk) Open(path string) (journal.File, error) {
+	f, err := d.memoryDisk.Open(path)
+	d.opened(path)
+	return f, err
+}
+
+// Who had opened a segment just before it was removed reads it, and nobody keeps it open: its bytes would stay on the disk. The same goes for a Store that ends.
+func TestSegmentsThatAreRemovedWhileTheyAreOpened(t *testing.T) {
+	const n, most, id = 60, 300, firstID + 2
+	for _, ends := range []bool{false, true} {
+		disk, names := stored(t, n, most, true)
+		files := maps.Clone(disk.files)
+		var reading, goOn chan struct{}
+		var first atomic.Bool
+		first.Store(true)
+		s := open(t, Config{Disk: lateDisk{disk, func(string) {
+			if first.CompareAndSwap(false, true) {
+				close(reading)
+				<-goOn
+			}
+		}}, Live: names.live})
+		for other := firstID; other < firstID+n; other++ {
+			names.set(other, other%3 == id%3)
+		}
+		s.files.close()
+		reading, goOn = make(chan struct{}), make(chan struct{})
+		first.Store(false)
+		var body []byte
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			body, err = s.Get(id)
+		}()
+		<-reading
+		if ends {
+			s.Abandon()
+		} else if freed, err := s.Compact(context.Background()); err != nil || freed == 0 {
+			t.Fatal(freed, err)
+		}
+		close(goOn)
+		<-done
+		if err != nil || !bytes.Equal(body, bodyOf(id, most)) {
+			t.Fatal(err)
+		}
+		disk.mu.Lock()
+		for path, f := range files {
+			if f.opened != 0 && (f.removed || ends) {
+				t.Errorf("%s is open %d times", path, f.opened)
+			}
+		}
+		disk.mu.Unlock()
+		if len(s.files.opening) != 0 {
+			t.Error("somebody is taken to be about to open something")
 		}
 		s.Close()
 	}

@@ -380,10 +380,10 @@ func (s *Store) exchange(old []*segment, by *segment) {
 	s.table = newTable(s.segments)
 }
 
-// discard removes files of segments that are not in the table any more. Who reads them finishes.
+// discard removes files of segments that are not in the table any more. Who reads them finishes; who opens one that is removed already finds none.
 func (s *Store) discard(old []*segment) {
 	for _, g := range old {
-		s.files.drop(g.seq)
 		s.remove(g.seq)
+		s.files.drop(g.seq)
 	}
 }

@@ -58,9 +58,6 @@ func (s *Server) serveBlockDoor(ctx context.Context) error {
 	return s.blockDoor.Serve(ctx, s.config.Door.Guard(s.config.Transfer, security.Doorway{Name: "namenode data transfer"}))
 }
 
-// bodyPatience is how long another namenode may take to give a body that this one lacks.
-const bodyPatience = 5 * time.Second
-
 // bodies are small files as replicas that are only read. It implements transfer.Source.
 type bodies struct{ server *Server }
 
@@ -361,6 +358,10 @@ func (s *Server) Bodies(ctx context.Context, pool string, wanted []namenode.Want
 			return metadata.Errorf(metadata.ErrToken, "piece %d: %v", i, err)
 		}
 	}
+	var user string
+	if len(wanted) > 0 {
+		user = security.BlockUser(wanted[0].Token)
+	}
 	refs, at := make([]namespace.BodyRef, 0, len(wanted)), make([]int, 0, len(wanted))
 	for i := range wanted {
 		b := wanted[i].Block
@@ -372,32 +373,78 @@ func (s *Server) Bodies(ctx context.Context, pool string, wanted []namenode.Want
 		case err != nil:
 			each(i, nil, err)
 		case r.Data != nil: // which stays in memory no longer than it is looked at
-			s.readBodies(ctx, []namespace.BodyRef{*r}, nil, func(_ int, data []byte, err error) { each(i, data, err) })
+			err = s.readBodies(ctx, user, []namespace.BodyRef{*r}, func(_ int, data []byte, err error) { each(i, data, err) })
+			if err != nil {
+				return err
+			}
 		default:
 			refs, at = append(refs, *r), append(at, i)
 		}
 	}
-	s.readBodies(ctx, refs, nil, func(k int, data []byte, err error) { each(at[k], data, err) })
+	if err := s.readBodies(ctx, user, refs, func(k int, data []byte, err error) { each(at[k], data, err) }); err != nil {
+		return err
+	}
 	return ctx.Err()
 }
 
-// readBodies reads many at once. Those that this namenode does not have, or has damaged, come last: they are got from another one, for mendTime in all. read, if there is one, is called when the disk has been read.
-func (s *Server) readBodies(ctx context.Context, refs []namespace.BodyRef, read func(), each func(i int, data []byte, err error)) {
+// readBodies reads many at once: with one of a user's places, or, while there is none, first those that are in memory. Those that this namenode does not have, or has damaged, come last:
+// they are got from another one, for mendTime in all. each is called for every one, one call at a time, unless there is an error. Errors: those of takeReadPlace and inPlace.
+func (s *Server) readBodies(ctx context.Context, user string, refs []namespace.BodyRef, each func(i int, data []byte, err error)) error {
 	m := s.mending(ctx)
 	defer m.end()
-	bad := map[int]error{}
-	s.ns.ReadBodies(refs, func(i int, data []byte, err error) {
-		if err != nil {
-			bad[i] = err
-			return
+	rest := make([]int, 0, len(refs))
+	glance := func(i int) bool {
+		data, inMemory := s.ns.GlanceBody(refs[i])
+		if inMemory {
+			each(i, data, nil)
 		}
-		each(i, data, nil)
+		return inMemory
+	}
+	for i := range refs {
+		if refs[i].Data == nil || !glance(i) {
+			rest = append(rest, i)
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	if !s.bodyReads.try(user) {
+		if rest = slices.DeleteFunc(rest, glance); len(rest) == 0 {
+			return nil
+		}
+		if err := s.takeReadPlace(ctx, user); err != nil {
+			return err
+		}
+	}
+	wanted := make([]namespace.BodyRef, len(rest))
+	for k, i := range rest {
+		wanted[k] = refs[i]
+	}
+	var mu sync.Mutex
+	givenUp := false
+	bad := map[int]error{}
+	err := s.inPlace(ctx, user, func() {
+		s.ns.ReadBodies(wanted, func(k int, data []byte, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case givenUp:
+			case err != nil:
+				bad[rest[k]] = err
+			default:
+				each(rest[k], data, nil)
+			}
+		})
 	})
-	if read != nil {
-		read()
+	if err != nil {
+		mu.Lock() // nobody is told anything when this has returned
+		givenUp = true
+		mu.Unlock()
+		return err
 	}
 	for _, i := range slices.Sorted(maps.Keys(bad)) {
 		data, err := m.body(&refs[i], bad[i])
 		each(i, data, err)
 	}
+	return nil
 }

@@ -161,7 +161,8 @@ func (s *Server) removeFormer(dirs ...string) time.Duration {
 // lookThrough is one try of all former bodies, the last one where they are to be given up, and returns how long to wait for the next one.
 func (s *Server) lookThrough(ctx context.Context, dirs []string, giveUp bool) (wait time.Duration) {
 	if err := s.noteCame(); err != nil {
-		s.log.Warn("it cannot be noted that the state has come", "file", s.cameFile(), "error", err)
+		s.log.Warn("it cannot be noted that the state has come, and the small files of before it was lost are not taken before that", "file", s.cameFile(), "error", err)
+		return formerRest // else they would be removed, and what was taken of them as well if the state is lost again
 	}
 	for _, dir := range dirs {
 		taken, left, err := s.takeFormer(ctx, dir)
@@ -201,12 +202,13 @@ func (s *Server) noteCame() error {
 }
 
 // takeFormer takes the bodies of a former directory that are needed, are not here, and are what the state says, and removes it. Errors: those of ctx and of the disk, with everything
-// still there; left are the bodies that could not be read, and the others were taken nevertheless.
+// still there; left are the bodies that are known to be there and could not be read, and the others were taken nevertheless. Nothing is removed while there is something that could not be
+// read, be it a segment or a part of one.
 func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, err error) {
 	former, err := smallfile.Open(smallfile.Config{
-		Dir: dir, Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
+		Dir: dir, Disk: s.config.formerDisk, Lenient: true, Logger: s.log, Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody compacts former bodies") },
 	})
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+	if exhausted(err) {
 		return 0, 0, err
 	}
 	if err != nil {
@@ -217,7 +219,7 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 	if s.config.readFormer != nil {
 		get = func(id metadata.BlockID) ([]byte, error) { return s.config.readFormer(id, former.Get) }
 	}
-	var passing error
+	passing := former.Unread()
 	for id := range former.IDs() {
 		if ctx.Err() != nil {
 			return taken, left, ctx.Err()
@@ -242,6 +244,8 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 				return taken, left, err
 			}
 			taken++
+		case exhausted(err):
+			return taken, left, err
 		case !proven(err) && !errors.Is(err, fs.ErrNotExist):
 			left++
 			passing = cmp.Or(passing, err)
@@ -254,6 +258,11 @@ func (s *Server) takeFormer(ctx context.Context, dir string) (taken, left int, e
 		return taken, left, &unreadFormer{passing}
 	}
 	return taken, 0, os.RemoveAll(dir)
+}
+
+// exhausted reports whether an error says nothing of a file, but that this process or machine has no descriptors or no memory left.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // give offers a body until it is taken. Errors: that of room; the disk does not take what waits for it for a while; that of ctx.

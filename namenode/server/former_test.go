@@ -6,16 +6,16 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 	"github.com/gohops/hops/metadata/smallfile"
-	"github.com/gohops/hops/namenode"
 )
 
 // Of a state that was lost twice, all bodies are looked through that were here; one that cannot be read keeps no other one back, and no file is deleted meanwhile.
@@ -139,6 +139,149 @@ func TestFormerBodiesAreGivenUp(t *testing.T) {
 	}
 }
 
+// onceBad is the operating system's disk, which cannot read at one place, once for each time that bad is set.
+type onceBad struct {
+	journal.FileSystem
+	bad *atomic.Bool
+}
+
+func (d onceBad) Open(path string) (journal.File, error) {
+	f, err := d.FileSystem.Open(path)
+	return onceBadFile{f, d.bad}, err
+}
+
+type onceBadFile struct {
+	journal.File
+	bad *atomic.Bool
+}
+
+func (f onceBadFile) ReadAt(b []byte, at int64) (int, error) {
+	if at == 0 && f.bad.CompareAndSwap(true, false) {
+		return 0, syscall.EIO
+	}
+	return f.File.ReadAt(b, at)
+}
+
+// formerOf makes a directory of former bodies, with a segment for each of the files, of which the namenode's own bodies are damaged then. Segments that are not sealed have no index.
+func (m *member) formerOf(t *testing.T, sealed bool, paths ...string) (dir string, blocks []metadata.Block) {
+	t.Helper()
+	dir = m.formerDir()
+	must(t, os.Mkdir(dir, 0o700))
+	for i, path := range paths {
+		data := noise(5000)
+		data[0] = byte(i)
+		if _, err := m.store(t, storing(path), data); err != nil {
+			t.Fatal(err)
+		}
+		b := m.locate(t, path).Blocks[0].Block
+		s, err := smallfile.Open(smallfile.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), Live: func(ids []metadata.BlockID) ([]bool, error) { return nil, errors.New("nobody") }})
+		must(t, err)
+		s.Put(b.ID, data)
+		must(t, s.Sync())
+		if !sealed {
+			s.Abandon()
+		}
+		must(t, s.Close())
+		m.damage(t, data)
+		m.finds(t, b)
+		blocks = append(blocks, b)
+	}
+	return dir, blocks
+}
+
+// A segment of former bodies that cannot be opened keeps the others' from nobody, and nothing is removed while it may be readable again.
+func TestFormerSegmentsThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	lead := newCluster(t, 1, nil).raised()
+	dir, blocks := lead.formerOf(t, true, "/x", "/y")
+	segments, err := filepath.Glob(filepath.Join(dir, "*.bodies"))
+	if err != nil || len(segments) != 2 {
+		t.Fatal(segments, err)
+	}
+	aside := filepath.Join(t.TempDir(), "aside")
+	must(t, os.Rename(segments[0], aside))
+	must(t, os.Mkdir(segments[0], 0o700))
+	taken, _, err := lead.takeFormer(t.Context(), dir)
+	if taken != 1 || !errors.As(err, new(*unreadFormer)) || !strings.Contains(err.Error(), segments[0]) {
+		t.Error(taken, err)
+	}
+	if !lead.bodies.Has(blocks[1].ID) || lead.bodies.Has(blocks[0].ID) {
+		t.Error("what can be read is not here")
+	}
+	must(t, os.Remove(segments[0]))
+	must(t, os.Rename(aside, segments[0]))
+	if taken, _, err := lead.takeFormer(t.Context(), dir); taken != 1 || err != nil || !lead.bodies.Has(blocks[0].ID) {
+		t.Error(taken, err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it stays:", err)
+	}
+}
+
+// While it cannot be noted that the state has come nothing is removed: if the state were lost again, what is here would count as what came in part, and go.
+func TestFormerBodiesStayUntilItIsNotedThatTheStateHasCome(t *testing.T) {
+	t.Parallel()
+	lead := newCluster(t, 1, nil).raised()
+	dir, blocks := lead.formerOf(t, true, "/x")
+	s := &Server{config: lead.config, ns: lead.ns, bodies: lead.bodies, log: lead.log}
+	s.config.Dir = filepath.Join(t.TempDir(), "not there")
+	s.formerPending.Store(true)
+	if wait := s.lookThrough(t.Context(), []string{dir}, true); wait != formerRest || !s.formerPending.Load() {
+		t.Error("it is gone on after", wait)
+	}
+	if _, err := os.Lstat(dir); err != nil {
+		t.Error(err)
+	}
+	must(t, os.Mkdir(s.config.Dir, 0o700))
+	if wait := s.lookThrough(t.Context(), []string{dir}, false); wait != 0 || s.formerPending.Load() || !s.bodies.Has(blocks[0].ID) {
+		t.Error("they are not taken then, but after", wait)
+	}
+}
+
+// A process without descriptors has not tried to read former bodies: they are not given up for that.
+func TestFormerBodiesOfAProcessWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	var none atomic.Bool
+	lead := newCluster(t, 1, func(conf *Config) {
+		conf.readFormer = func(id metadata.BlockID, get func(metadata.BlockID) ([]byte, error)) ([]byte, error) {
+			if none.Load() {
+				return nil, syscall.EMFILE
+			}
+			return get(id)
+		}
+	}).raised()
+	dir, blocks := lead.formerOf(t, true, "/x")
+	none.Store(true)
+	lead.formerPending.Store(true)
+	if wait := lead.lookThrough(t.Context(), []string{dir}, true); wait != formerRest || !lead.formerPending.Load() {
+		t.Error("they are given up, and looked for after", wait)
+	}
+	none.Store(false)
+	if lead.lookThrough(t.Context(), []string{dir}, true); !lead.bodies.Has(blocks[0].ID) || lead.formerPending.Load() {
+		t.Error("they are not taken")
+	}
+}
+
+// What a disk does not give for a moment of a segment without an index is taken the next time.
+func TestFormerBodiesOnADiskThatFailsForAMoment(t *testing.T) {
+	t.Parallel()
+	var bad atomic.Bool
+	c := newCluster(t, 1, func(conf *Config) { conf.formerDisk = onceBad{bad: &bad} })
+	lead := c.raised()
+	dir, blocks := lead.formerOf(t, false, "/x")
+	bad.Store(true)
+	taken, _, err := lead.takeFormer(t.Context(), dir)
+	if taken != 0 || !errors.As(err, new(*unreadFormer)) || !errors.Is(err, syscall.EIO) || bad.Load() {
+		t.Error(taken, err)
+	}
+	if taken, _, err := lead.takeFormer(t.Context(), dir); taken != 1 || err != nil || !lead.bodies.Has(blocks[0].ID) {
+		t.Error(taken, err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it stays:", err)
+	}
+}
+
 // Where more is taken than may wait for the disk, it is waited for.
 func TestGivingABodyWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
@@ -171,52 +314,5 @@ func TestGivingABodyWaitsForTheDisk(t *testing.T) {
 	close(gate)
 	if err := <-done; err != nil || !b.Has(id) {
 		t.Error(err)
-	}
-}
-
-// Calls that read small files from the disk are so many at most, and the rest hears to try again.
-func TestCallsThatReadBodiesAreBounded(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1, nil)
-	lead := c.raised()
-	data := noise(5000)
-	if _, err := lead.store(t, storing("/x"), data); err != nil {
-		t.Fatal(err)
-	}
-	must(t, lead.bodies.Sync())
-	for range cap(lead.bodyReads) { // all are at it
-		lead.bodyReads <- struct{}{}
-	}
-	read := func() (f *namenode.FileWithData, err error) {
-		done := make(chan struct{})
-		lead.FileWithData(lead.caller(), namenode.FileWithDataRequest{Path: "/x"}, func(got *namenode.FileWithData, e error) { f, err = got, e; close(done) })
-		<-done
-		return f, err
-	}
-	many := func() (files []namenode.OpenedFile, err error) {
-		done := make(chan struct{})
-		lead.FilesWithData(t.Context(), lead.caller(), []string{"/x"}, 1<<20, func(got []namenode.OpenedFile, e error) { files, err = got, e; close(done) })
-		<-done
-		return files, err
-	}
-	began := time.Now()
-	if f, err := read(); err != nil || !bytes.Equal(f.Data, data) { // the page cache has it: it needs no place
-		t.Error(err)
-	}
-	if _, err := many(); metadata.KindOf(err) != metadata.ErrRetriable {
-		t.Error(err)
-	}
-	t.Log("refused after", time.Since(began))
-	for range cap(lead.bodyReads) {
-		<-lead.bodyReads
-	}
-	if f, err := read(); err != nil || !bytes.Equal(f.Data, data) {
-		t.Error(err)
-	}
-	if f, err := many(); err != nil || !bytes.Equal(f[0].Data, data) {
-		t.Error(err)
-	}
-	if n := len(lead.bodyReads); n != 0 {
-		t.Errorf("%d places are not given back", n)
 	}
 }

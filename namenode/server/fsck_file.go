@@ -267,7 +267,7 @@ func (f *fsckRun) findBody(b metadata.Block) error {
 	if err == nil && r != nil && (r.Data != nil || f.bodies.Has(b.ID)) { // its bytes are verified when they are read
 		return nil
 	}
-	f.meanwhile(func() { _, err = f.Body(f.ctx, b.ID, b.Generation) })
+	f.meanwhile(func() { _, err = f.bodyFor(f.ctx, f.caller.User, b.ID, b.Generation) })
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gohops/hops/internal/pace"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/smallfile"
 )
 
@@ -23,6 +24,8 @@ const (
 	// scrubMends is how many damaged bodies are looked for with the other namenodes in one turn, scrubMendTime how long that may take, and scrubMendEvery when
 	// those are looked for again that nobody had: after scrubRest where somebody has not answered.
 	scrubMends, scrubMendTime, scrubMendEvery = 1 << 16, time.Minute, 10 * time.Minute
+	// scrubReadTime is for how long of a turn damaged bodies are read once more before they are asked for.
+	scrubReadTime = scrubMendTime / 4
 	// scrubNamed is how many bodies a line of the log names.
 	scrubNamed = 20
 )
@@ -42,6 +45,8 @@ type scrubbing struct {
 	gaps   int64 // of the namespace, when it was looked at last
 	lost   map[metadata.BlockID]struct{}
 	bad    map[metadata.BlockID]struct{} // found damaged, and counted
+	// reading is closed when the disk has answered that was asked for a damaged body last; nil: it was not.
+	reading chan struct{}
 }
 
 // scrubBodies verifies bodies in passes until ctx is done. A disk that hangs holds up it alone, and not its end.
@@ -113,7 +118,8 @@ func (b *scrubbing) count(known []metadata.BlockID) {
 	b.bad = bad
 }
 
-// mend gets bodies that are known to be damaged, whoever has found them, from the other namenodes, and tells of those that none of them has.
+// mend reads bodies that are known to be damaged, whoever has found them, once more, since a disk may have failed for a moment only, or else gets them from the other namenodes, and tells of
+// those that none of them has.
 func (b *scrubbing) mend(ctx context.Context) {
 	b.mendAt = time.Now().Add(scrubMendEvery)
 	known := b.bodies.Damaged(scrubMends)
@@ -126,8 +132,10 @@ func (b *scrubbing) mend(ctx context.Context) {
 	b.bad = still
 	lost := map[metadata.BlockID]struct{}{}
 	var named []metadata.BlockID
-	healed, silent := 0, false
+	healed, sound, silent := 0, 0, false
 	turn, cancel := context.WithTimeout(ctx, scrubMendTime)
+	defer cancel()
+	reading, cancel := context.WithTimeout(turn, scrubReadTime)
 	defer cancel()
 	peers, err := b.bodyPeers()
 	if err != nil {
@@ -146,6 +154,10 @@ func (b *scrubbing) mend(ctx context.Context) {
 		r, err := b.ns.FindBody(id, 0)
 		if err == nil && (r == nil || r.Data != nil) {
 			continue // no file and no snapshot needs it: Compact forgets it
+		}
+		if err == nil && b.readAgain(reading, r) {
+			sound++
+			continue
 		}
 		var data []byte
 		if err == nil {
@@ -172,11 +184,42 @@ func (b *scrubbing) mend(ctx context.Context) {
 	}
 	b.lost = lost
 	b.scrub.lost.Store(int64(len(lost)))
+	if sound > 0 {
+		b.log.Warn("small files could not be read here for a while, and can be again", "bodies", sound)
+	}
 	if healed > 0 {
 		b.log.Warn("small files were damaged here, and came from other namenodes", "bodies", healed)
 	}
 	if len(named) > 0 {
 		b.log.Error("small files are damaged on this namenode, and no other one that answers has them: `hops fsck / -list-corruptfileblocks` names the files",
 			"bodies", len(lost), "new", len(named), "ids", named[:min(len(named), scrubNamed)])
+	}
+}
+
+// readAgain reports whether a body that is known to be damaged can be read after all; it is damaged no more then. It gives up when ctx is done, and while the disk has not answered the time
+// before.
+func (b *scrubbing) readAgain(ctx context.Context, r *namespace.BodyRef) bool {
+	if b.reading != nil {
+		select {
+		case <-b.reading:
+		default:
+			return false
+		}
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	done, sound := make(chan struct{}), false
+	b.reading = done
+	go func() {
+		defer close(done)
+		_, err := b.ns.ReadBody(*r)
+		sound = err == nil
+	}()
+	select {
+	case <-done:
+		return sound
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -223,3 +223,47 @@ func TestRotThatNobodyCanHeal(t *testing.T) {
 		t.Log(text)
 	}
 }
+
+// A namenode alone, whose disk could not read a body for a moment: it is sound again as soon as it is looked at, though nobody reads it and no other namenode gives it.
+func TestWhatCanBeReadAgainIsNotLost(t *testing.T) {
+	t.Parallel()
+	m := newCluster(t, 1, nil).raised()
+	data := noise(5000)
+	if _, err := m.store(t, storing("/x"), data); err != nil {
+		t.Fatal(err)
+	}
+	block := m.locate(t, "/x").Blocks[0].Block
+	must(t, m.bodies.Sync())
+	was := map[string][]byte{}
+	for _, path := range m.segments(t) {
+		content, err := os.ReadFile(path)
+		must(t, err)
+		was[path] = content
+	}
+	m.damage(t, data)
+	m.finds(t, block)
+	b := &scrubbing{Server: m.Server, lost: map[metadata.BlockID]struct{}{}, bad: map[metadata.BlockID]struct{}{}}
+	b.mend(t.Context())
+	if len(b.lost) != 1 || m.bodies.Has(block.ID) {
+		t.Fatalf("%d are lost: this shows nothing", len(b.lost))
+	}
+	for path, content := range was {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		_, err = f.WriteAt(content, 0)
+		must(t, err)
+		must(t, f.Close())
+	}
+	r, err := m.ns.FindBody(block.ID, 0)
+	must(t, err)
+	b.reading = make(chan struct{}) // the disk is silent
+	if b.readAgain(t.Context(), r) {
+		t.Error("another read was begun while the disk has not answered the last one")
+	}
+	close(b.reading)
+	b.mend(t.Context())
+	if len(b.lost) != 0 || !m.bodies.Has(block.ID) || m.mended.Load() != 0 {
+		t.Errorf("%d are lost", len(b.lost))
+	}
+	must(t, m.bodies.Sync())
+}

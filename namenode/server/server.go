@@ -38,6 +38,7 @@ import (
 	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/blockmanager"
 	"github.com/gohops/hops/namenode/hdfs"
@@ -136,6 +137,8 @@ type Config struct {
 	store func(kv.Store) kv.Store
 	// readFormer, if not nil, is between this namenode and its former bodies.
 	readFormer func(id metadata.BlockID, get func(metadata.BlockID) ([]byte, error)) ([]byte, error)
+	// formerDisk, if not nil, is what these lie on, and bodiesDisk what the present ones do.
+	formerDisk, bodiesDisk journal.Disk
 	// beat is how long a stream of events says nothing, and patience how long its reader may take to read. Tests set them; default 15 s, 30 s.
 	beat, patience time.Duration
 }
@@ -221,8 +224,8 @@ type Server struct {
 	group  *raftstore.Group
 	bodies *bodyStore
 	mends  chan struct{} // a place for each body that is got from another namenode
-	// bodyReads has a place for each call that reads bodies from the disk.
-	bodyReads chan struct{}
+	// bodyReads has a place for each call that reads bodies from the disk. Half of them may be one user's.
+	bodyReads turns
 	// formerPending: bodies of before the state was lost are to be looked through, so what is missing or damaged here may be among them.
 	formerPending atomic.Bool
 	silent        sync.Map // ids of namenodes that did not answer in time when they were asked for a body last
@@ -319,7 +322,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
-		mends: make(chan struct{}, maxMends), bodyReads: make(chan struct{}, maxBodyReads), changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
+		mends: make(chan struct{}, maxMends), bodyReads: turns{most: maxBodyReads, mostOfOne: maxBodyReads / 2}, changed: make(chan struct{}, 1), list: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}), watching: context.Background(),
 	}
 	if c.Slow != nil {
 		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (s *Server) openBodies() error {
 		return fmt.Errorf("small files: %w", err)
 	}
 	store, err := smallfile.Open(smallfile.Config{
-		Dir: dir, Room: s.config.Host.Room, Logger: s.log,
+		Dir: dir, Disk: s.config.bodiesDisk, Room: s.config.Host.Room, Logger: s.log,
 		Live: func(ids []metadata.BlockID) ([]bool, error) { return s.ns.LiveBodies(ids) },
 	})
 	if err != nil {
@@ -289,19 +290,14 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 		return
 	}
 	s.beside(func(err error) { done(nil, err) }, func() { // others wait behind this call, and not for its disk
-		free, err := s.takeReadPlace(s.watching)
+		ctx, cancel := context.WithTimeout(s.watching, bodyPatience)
+		defer cancel()
+		data, err := s.getBody(ctx, c.User, f.Body)
 		if err != nil {
 			done(nil, err)
 			return
 		}
-		out.Data, err = func() ([]byte, error) { defer free(); return s.ns.ReadBody(*f.Body) }()
-		if err != nil {
-			out.Data, err = s.mendBody(s.watching, f.Body, err)
-		}
-		if err != nil {
-			done(nil, err)
-			return
-		}
+		out.Data = data
 		done(out, nil)
 	})
 }
@@ -309,28 +305,88 @@ func (s *Server) withData(c metadata.Caller, r namenode.FileWithDataRequest, f *
 const (
 	// maxBodyReads is how many calls may read bodies from the disk at a time: each has a thread of the operating system while the disk is silent, and a process has 10,000.
 	maxBodyReads = 256
-	// bodyReadPatience is how long a call waits for a place among them.
-	bodyReadPatience = 5 * time.Second
+	// bodyReadPatience is how long a call waits for a place among them, and bodyPatience how long it waits for a body in all where its client has said nothing. Hadoop's clients wait for
+	// a minute.
+	bodyReadPatience, bodyPatience = 5 * time.Second, 30 * time.Second
+	// doorShare and memberShare are whose share of the places it is where no user is known: all who read at the block door, and the other namenodes.
+	doorShare, memberShare = "\x00door", "\x00namenodes"
 )
 
-// takeReadPlace waits for a place to read bodies from the disk, until free is called. Errors: ErrRetriable when none comes, as where the disk is silent; that of ctx.
-func (s *Server) takeReadPlace(ctx context.Context) (free func(), err error) {
-	free = func() { <-s.bodyReads }
-	select {
-	case s.bodyReads <- struct{}{}:
-		return free, nil
-	default:
+// takeReadPlace waits for one of a user's places to read bodies from the disk. Errors: ErrRetriable when none comes, as where the disk is silent; that of ctx.
+func (s *Server) takeReadPlace(ctx context.Context, user string) error {
+	if s.bodyReads.try(user) {
+		return nil
 	}
-	patience := time.NewTimer(bodyReadPatience)
-	defer patience.Stop()
+	patience, cancel := context.WithTimeout(ctx, bodyReadPatience)
+	defer cancel()
+	switch {
+	case s.bodyReads.take(user, patience.Done()):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	most, mostOfOne := s.bodyReads.limits()
+	return metadata.Errorf(metadata.ErrRetriable, "%d calls, or %d of one user's, read small files from the disk of this namenode already, which is slow or silent", most, mostOfOne)
+}
+
+// inPlace runs read, which reads bodies from the disk, beside the caller, who has taken a place for it, and gives it up when ctx is done: the place is free when the disk has answered.
+// Errors: ErrRetriable when that takes too long; that of ctx; ErrIO when read panics.
+func (s *Server) inPlace(ctx context.Context, user string, read func()) (err error) {
+	done := make(chan struct{})
+	var panicked error
+	go func() {
+		defer close(done)
+		defer s.bodyReads.give(user)
+		defer s.caught(func(err error) { panicked = err })
+		read()
+	}()
 	select {
-	case s.bodyReads <- struct{}{}:
-		return free, nil
+	case <-done:
+		return panicked
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-patience.C:
-		return nil, metadata.Errorf(metadata.ErrRetriable, "%d calls read small files from the disk of this namenode already, which is slow or silent", cap(s.bodyReads))
 	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return metadata.Errorf(metadata.ErrRetriable, "the disk of this namenode does not give a small file")
+	}
+	return ctx.Err()
+}
+
+// readBody reads a body, from memory or else with one of a user's places from the disk. why: this namenode cannot read it. Errors: those of takeReadPlace and inPlace.
+func (s *Server) readBody(ctx context.Context, user string, r *namespace.BodyRef) (data []byte, why, err error) {
+	if data, inMemory := s.ns.GlanceBody(*r); inMemory {
+		return data, nil, nil
+	}
+	if err := s.takeReadPlace(ctx, user); err != nil {
+		return nil, nil, err
+	}
+	var read struct {
+		data []byte
+		err  error
+	}
+	if err := s.inPlace(ctx, user, func() { read.data, read.err = s.ns.ReadBody(*r) }); err != nil {
+		return nil, nil, err
+	}
+	if read.err != nil {
+		return nil, read.err, nil
+	}
+	return read.data, nil, nil
+}
+
+// getBody is readBody of a body that is got from another namenode when this one cannot read it.
+func (s *Server) getBody(ctx context.Context, user string, r *namespace.BodyRef) ([]byte, error) {
+	m := s.mending(ctx) // before the look
+	defer m.end()
+	data, why, err := s.readBody(ctx, user, r)
+	switch {
+	case err == nil && why == nil:
+		return data, nil
+	case err == nil:
+	case ctx.Err() == nil && r.Data == nil && !s.bodies.Has(r.Block.ID):
+		why = err // it is damaged or missing here as far as is known: others are asked though it was not read
+	default:
+		return nil, err
+	}
+	return m.body(r, why)
 }
 
 // FilesWithData implements namenode.SmallFiles.
@@ -349,16 +405,13 @@ func (s *Server) FilesWithData(ctx context.Context, c metadata.Caller, paths []s
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(s.watching, cancel)()
-			if len(m.refs) > 0 {
-				free, err := s.takeReadPlace(ctx)
-				if err != nil {
-					done(nil, err)
-					return
-				}
-				s.readBodies(ctx, m.refs, free, func(k int, data []byte, err error) {
-					f := &m.files[m.at[k]]
-					f.Data, f.Err, f.Whole = data, err, err == nil
-				})
+			err := s.readBodies(ctx, c.User, m.refs, func(k int, data []byte, err error) {
+				f := &m.files[m.at[k]]
+				f.Data, f.Err, f.Whole = data, err, err == nil
+			})
+			if err != nil {
+				done(nil, err)
+				return
 			}
 			done(m.files, nil)
 		})
@@ -391,6 +444,11 @@ func isWhole(f *namespace.FileBlocks, most int64) bool {
 
 // Body implements namenode.SmallFiles.
 func (s *Server) Body(ctx context.Context, id metadata.BlockID, generation metadata.Generation) ([]byte, error) {
+	return s.bodyFor(ctx, doorShare, id, generation)
+}
+
+// bodyFor is Body, for a user.
+func (s *Server) bodyFor(ctx context.Context, user string, id metadata.BlockID, generation metadata.Generation) ([]byte, error) {
 	r, err := s.ns.FindBody(id, generation)
 	if err != nil {
 		return nil, err
@@ -398,13 +456,7 @@ func (s *Server) Body(ctx context.Context, id metadata.BlockID, generation metad
 	if r == nil {
 		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", id, generation)
 	}
-	m := s.mending(ctx) // before the look
-	defer m.end()
-	data, err := s.ns.ReadBody(*r)
-	if err == nil {
-		return data, nil
-	}
-	return m.body(r, err)
+	return s.getBody(ctx, user, r)
 }
 
 const (
@@ -647,16 +699,17 @@ func (m *membership) Body(ctx context.Context, r *pb.BodyRequest) (*pb.BodyRespo
 		return nil, status.Error(codes.NotFound, "there is no such body here")
 	}
 	pending := s.formerPending.Load() // before the look
-	data, err := s.ns.ReadBody(*found)
-	switch {
+	data, why, err := s.readBody(ctx, memberShare, found)
+	switch err := cmp.Or(err, why); {
 	case err == nil:
 		return &pb.BodyResponse{Data: data}, nil
 	case pending && proven(err):
 		return nil, status.Errorf(codes.Unavailable, "%v; small files of before the state was lost are still to be looked through", err)
 	case proven(err):
 		return nil, status.Error(codes.DataLoss, err.Error())
+	default:
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	return nil, status.Error(codes.Unavailable, err.Error())
 }
 
 // SetSmallFiles implements namenode.SmallFiles.
@@ -720,7 +773,9 @@ func (s *Server) bodyToCut(c metadata.Caller, path string, length int64) (body *
 
 // cutBody truncates a file inside of a body: another one, of the bytes that stay, takes its place.
 func (s *Server) cutBody(r *reign, c metadata.Caller, retry namenode.Retry, op *logpb.Truncate, body *namespace.BodyRef, stays int64, done func(bool, error)) {
-	data, err := s.Body(s.watching, body.Block.ID, body.Block.Generation)
+	ctx, cancel := context.WithTimeout(s.watching, bodyPatience)
+	defer cancel()
+	data, err := s.bodyFor(ctx, c.User, body.Block.ID, body.Block.Generation)
 	if err != nil {
 		done(false, err)
 		return

@@ -28,17 +28,13 @@ type turn struct {
 	waiting []chan struct{}
 }
 
-// take waits for a place. False: the server has stopped, and there is none to be given back.
+// take waits for a place. False: stopped was closed first, as the server's is, and there is none to be given back.
 func (t *turns) take(user string, stopped <-chan struct{}) bool {
 	place := make(chan struct{})
 	t.mu.Lock()
 	u := t.users[user]
 	if u == nil {
-		if t.users == nil {
-			t.users = map[string]*turn{}
-		}
-		u = &turn{}
-		t.users[user] = u
+		u = t.enter(user)
 	}
 	if len(u.waiting) == 0 {
 		t.order = append(t.order, user)
@@ -50,8 +46,63 @@ func (t *turns) take(user string, stopped <-chan struct{}) bool {
 	case <-place:
 		return true
 	case <-stopped:
+		t.leave(user, place)
 		return false
 	}
+}
+
+// leave ends waiting for a place, which may have been given meanwhile.
+func (t *turns) leave(user string, place chan struct{}) {
+	t.mu.Lock()
+	u := t.users[user]
+	i := -1
+	if u != nil {
+		i = slices.Index(u.waiting, place)
+	}
+	if i < 0 {
+		t.mu.Unlock()
+		t.give(user)
+		return
+	}
+	defer t.mu.Unlock()
+	if u.waiting = slices.Delete(u.waiting, i, i+1); len(u.waiting) > 0 {
+		return
+	}
+	t.order = slices.DeleteFunc(t.order, func(name string) bool { return name == user })
+	if u.running == 0 {
+		delete(t.users, user)
+	}
+}
+
+// try is take that does not wait. Nobody is passed over: who waits while there are places has all that one user may have.
+func (t *turns) try(user string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	most, mostOfOne := t.limits()
+	u := t.users[user]
+	if t.running >= most || u != nil && u.running >= mostOfOne {
+		return false
+	}
+	if u == nil {
+		u = t.enter(user)
+	}
+	u.running++
+	t.running++
+	return true
+}
+
+// enter adds a user. It is called with mu held.
+func (t *turns) enter(user string) *turn {
+	if t.users == nil {
+		t.users = map[string]*turn{}
+	}
+	u := &turn{}
+	t.users[user] = u
+	return u
+}
+
+func (t *turns) limits() (most, mostOfOne int) {
+	return cmp.Or(t.most, longReads), cmp.Or(t.mostOfOne, longReadsOfOne)
 }
 
 // give gives a user's place back.
@@ -68,7 +119,7 @@ func (t *turns) give(user string) {
 
 // next gives free places to those whose turn it is.
 func (t *turns) next() {
-	most, mostOfOne := cmp.Or(t.most, longReads), cmp.Or(t.mostOfOne, longReadsOfOne)
+	most, mostOfOne := t.limits()
 	for t.running < most {
 		i := slices.IndexFunc(t.order, func(user string) bool { return t.users[user].running < mostOfOne })
 		if i < 0 {

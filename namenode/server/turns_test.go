@@ -96,3 +96,58 @@ func TestFewerPlaces(t *testing.T) {
 		}
 	})
 }
+
+// Who gives up waiting leaves nothing behind, whether its turn has come by then or not, and nobody has more than there is for not waiting.
+func TestWhoGivesUpWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := turns{most: 3, mostOfOne: 2}
+		for i, user := range []string{"bob", "bob", "bob", "alice", "carol"} {
+			if given := places.try(user); given != (i != 2 && i != 4) {
+				t.Fatalf("%s, who is number %d, has a place: %t", user, i, given)
+			}
+		}
+		stop := make(chan struct{})
+		left := make(chan bool, 9)
+		for _, user := range []string{"bob", "bob", "carol", "alice"} {
+			go func() { left <- places.take(user, stop) }()
+			synctest.Wait()
+		}
+		go func() { left <- places.take("carol", nil) }()
+		synctest.Wait()
+		places.give("alice") // carol has it, or alice
+		synctest.Wait()
+		close(stop)
+		synctest.Wait()
+		n := 0
+		for range len(left) {
+			if <-left {
+				n++
+			}
+		}
+		if n != 1 || places.running != 3 || len(places.order) != 1 {
+			t.Errorf("%d have been given a place, %d run, %v wait", n, places.running, places.order)
+		}
+		places.give("carol")
+		synctest.Wait()
+		if !<-left {
+			t.Error("who has not given up has no place")
+		}
+		places.give("carol")
+		places.give("bob")
+		places.give("bob")
+		if places.running != 0 || len(places.users) != 0 || len(places.order) != 0 {
+			t.Errorf("left behind: %d running, %d users, %v", places.running, len(places.users), places.order)
+		}
+		for range 100 { // its turn has come in the moment in which it gives up
+			if closed := make(chan struct{}); true {
+				close(closed)
+				if places.take("bob", closed) {
+					places.give("bob")
+				}
+			}
+		}
+		if places.running != 0 || len(places.users) != 0 {
+			t.Errorf("left behind: %d running, %d users", places.running, len(places.users))
+		}
+	})
+}
