@@ -65,6 +65,9 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	before := ns.metered(n)
 	ns.touch(n)
 	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
+	if op.Exact {
+		f.open.behind = behindNone
+	}
 	if last != nil {
 		if reopen {
 			f.open.state = UnderConstruction
@@ -72,6 +75,9 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		}
 		if reopen || op.NewBlock || f.openEnd() {
 			t.result.Block, t.result.Offset = new(*last), f.length-last.Length
+			if op.Exact {
+				f.open.behind = behindBlock
+			}
 		}
 	}
 	ns.recharge(n, before)
