@@ -45,10 +45,11 @@ func eventsList(page *metadata.EventPage, end metadata.Position) *pb.EventsListP
 	for i := range page.Events {
 		e := &page.Events[i]
 		if n := len(list.Batch); !e.Continued || n == 0 {
-			list.Batch = append(list.Batch, &pb.EventBatchProto{Txid: ptr(int64(e.Position))})
+			list.Batch = append(list.Batch, &pb.EventBatchProto{})
 			concat = e.Kind == metadata.EventAppend // a file that is opened for more is closed by another operation
 		}
 		batch := list.Batch[len(list.Batch)-1]
+		batch.Txid = ptr(int64(e.Position)) // of the last event: who goes on behind the batch sees none of it again
 		batch.Events = append(batch.Events, inotifyEvent(e, concat))
 	}
 	return list

@@ -38,3 +38,18 @@ func TestCloseHasNoLengthInAConcatAlone(t *testing.T) {
 		t.Errorf("the lengths are told as %v", got)
 	}
 }
+
+// Who has read a batch and goes on behind its transaction gets what comes after it, none of it again.
+func TestABatchHasTheTransactionOfItsLastEvent(t *testing.T) {
+	page := &metadata.EventPage{From: 10, Next: 100, Events: []metadata.Event{
+		{Position: 16, Kind: metadata.EventCreate, Path: "/a"}, {Position: 17, Kind: metadata.EventCreate, Path: "/a/b", Continued: true}, {Position: 18, Kind: metadata.EventCreate, Path: "/a/b/c", Continued: true},
+		{Position: 32, Kind: metadata.EventUnlink, Path: "/a"},
+	}}
+	l := eventsList(page, 120)
+	if l.GetFirstTxid() != 11 || l.GetLastTxid() != 100 || l.GetSyncTxid() != 120 || len(l.Batch) != 2 {
+		t.Fatal(l)
+	}
+	if a, b := l.Batch[0], l.Batch[1]; a.GetTxid() != 18 || len(a.Events) != 3 || b.GetTxid() != 32 || len(b.Events) != 1 {
+		t.Error(a, b)
+	}
+}
