@@ -7,12 +7,12 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// inSnapshot makes a closed file of a block of 100 bytes, of which /d's snapshot s has the block.
-func (w *world) inSnapshot(path string) (inode uint64) {
+// inSnapshot makes a closed file of a block, which /d's snapshot s has.
+func (w *world) inSnapshot(path string, length int64) (inode uint64) {
 	w.t.Helper()
 	w.must(&logpb.Mkdirs{Target: to("/d"), Mode: 0o755, CreateParent: true})
 	w.must(snapshotChange("/d", allowSnapshots))
-	w.file(path, 100)
+	w.file(path, length)
 	w.must(snapshotChange("/d", createSnapshot, "s"))
 	return w.inode(path)
 }
@@ -21,7 +21,7 @@ func (w *world) inSnapshot(path string) (inode uint64) {
 // not heard the answer.
 func TestTheFirstBlockOfAnAppendIsBehindNone(t *testing.T) {
 	w := newWorld(t, Config{})
-	id := w.inSnapshot("/d/f")
+	id := w.inSnapshot("/d/f", 100)
 	if r := w.must(&logpb.Append{Target: to("/d/f"), ClientName: "w", Exact: true}); r.Block != nil {
 		t.Fatal("an append to a block of a snapshot hands out", r.Block)
 	}
@@ -93,7 +93,7 @@ func TestTheFirstBlockBehindABodyIsBehindNone(t *testing.T) {
 // What commands of before have decided stays as it was: members that replay them come to the same.
 func TestAppendsThatAreNotExactAreDecidedAsEver(t *testing.T) {
 	w := newWorld(t, Config{})
-	id := w.inSnapshot("/d/f")
+	id := w.inSnapshot("/d/f", 100)
 	w.must(&logpb.Append{Target: to("/d/f"), ClientName: "w"})
 	first := w.block()
 	w.must(&logpb.AddBlock{Inode: id, ClientName: "w", Block: first})
@@ -102,4 +102,58 @@ func TestAppendsThatAreNotExactAreDecidedAsEver(t *testing.T) {
 	w.must(snapshotChange("/d", deleteSnapshot, "s"))
 	w.must(&logpb.Reclaim{Limit: 100})
 	w.refused(metadata.ErrIO, &logpb.AddBlock{Inode: id, ClientName: "w", Block: w.block()})
+}
+
+// A client of Hadoop's goes on in a block at the place that the file's length says, by checksums of 512 bytes. What was appended beside a snapshot begins anywhere.
+func TestNobodyIsHandedABlockInWhichItWouldGoOnAtAWrongPlace(t *testing.T) {
+	const mib = 1 << 20
+	for name, x := range map[string]struct {
+		first, second int64
+		handed        bool
+	}{
+		"behind 100 bytes":                       {100, 50, false},
+		"behind 511":                             {511, 1, false},
+		"behind 512":                             {512, 50, true},
+		"behind 512, and the file ends at a MiB": {512, mib - 512, false},
+		"behind a full block":                    {mib, 50, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			id := w.inSnapshot("/d/f", x.first)
+			write := func(length, offset int64) *logpb.Block {
+				t.Helper()
+				b := w.block()
+				if r := w.must(&logpb.AddBlock{Inode: id, ClientName: "w", Block: b}); r.Offset != offset {
+					t.Fatal(r.Block, r.Offset)
+				}
+				b.Length = length
+				w.must(&logpb.Complete{Inode: id, ClientName: "w", Last: b})
+				return b
+			}
+			again := func(want *logpb.Block, tails, exact bool) {
+				t.Helper()
+				r := w.must(&logpb.Append{Target: to("/d/f"), ClientName: "w", Tails: tails, Exact: exact})
+				if (r.Block != nil) != (want != nil) || want != nil && r.Block.ID != metadata.BlockID(want.Id) {
+					t.Fatalf("an append hands out %v, want %v", r.Block, want)
+				}
+				w.reopen()
+			}
+			again(nil, false, true)
+			b := write(x.second, x.first)
+			for range 2 {
+				again(b, true, true) // ours go on anywhere
+				w.must(&logpb.Complete{Inode: id, ClientName: "w", Last: b})
+				again(b, false, false) // what was decided before stays so
+				w.must(&logpb.Complete{Inode: id, ClientName: "w", Last: b})
+			}
+			if x.handed {
+				again(b, false, true)
+				w.must(&logpb.Complete{Inode: id, ClientName: "w", Last: b})
+			} else {
+				again(nil, false, true)
+				write(7, x.first+x.second)
+			}
+			w.check()
+		})
+	}
 }

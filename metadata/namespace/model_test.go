@@ -232,7 +232,7 @@ func (m model) append(c metadata.Caller, path, client string, exact bool) *metad
 		return metadata.ErrBeingCreated
 	}
 	n.holder = client
-	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !n.unaligned() && !m.snapshotHas(n.id, len(n.blocks)-1)
+	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !n.unaligned() && !(exact && n.misleads()) && !m.snapshotHas(n.id, len(n.blocks)-1)
 	n.blind = exact && !n.lastOpen
 	return nil
 }
@@ -247,6 +247,15 @@ func (n *modelNode) unaligned() bool {
 		before += b
 	}
 	return before%(1<<20) != 0
+}
+
+// misleads reports whether a client of Hadoop's fails in the last block: it takes its place there for that in the file.
+func (n *modelNode) misleads() bool {
+	before := int64(0)
+	for _, b := range n.blocks[:len(n.blocks)-1] {
+		before += b
+	}
+	return before%512 != 0 || (before+n.blocks[len(n.blocks)-1])%(1<<20) == 0
 }
 
 func (m model) subtree(c metadata.Caller, path string) bool {

@@ -1939,7 +1939,8 @@ type Append struct {
 	ClientNode string                 `protobuf:"bytes,4,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
 	// The client knows that the end of a file with an erasure coding policy may be a replicated block. Level 6.
 	Tails bool `protobuf:"varint,5,opt,name=tails,proto3" json:"tails,omitempty"`
-	// The file remembers whether its writer has been handed a block (Construction.behind). Level 6.
+	// The file remembers whether its writer has been handed a block (Construction.behind), and a client that does not know tails is handed none in which it would go on
+	// at a wrong place. Level 6.
 	Exact         bool `protobuf:"varint,6,opt,name=exact,proto3" json:"exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
