@@ -53,6 +53,8 @@ const (
 	RememberedSuccess = 6
 	// Sheets: checkpoints and copies of the namenodes' state have the ways to several inodes in a record, and directories in a class of their own.
 	Sheets = 6
+	// ExactAppends: a file remembers whether the append that opened it has handed out a block.
+	ExactAppends = 6
 )
 
 // Program is what a version of the program says of itself.

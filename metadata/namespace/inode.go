@@ -82,9 +82,23 @@ type construction struct {
 	// source is the block that the recovery makes the last one of; its ID is 0 where there is none.
 	source metadata.Block
 	synced bool // bytes of the last block were synced, whatever its length says
+	behind behind
 	// nodes are the datanodes of the last block's pipeline, where it is not complete. Nobody changes what is in it.
 	nodes []string
 }
+
+// behind is what the writer of an open file names as the block behind which it wants another one.
+type behind uint8
+
+// As in records.
+const (
+	// behindAny: the file was made, or opened by an append that does not say.
+	behindAny behind = iota
+	// behindBlock: the last block, which it has been handed or has made.
+	behindBlock
+	// behindNone: no block, because the append that has opened the file handed out none, and the first one has not been named yet.
+	behindNone
+)
 
 // completed notes that the last block is complete, or gone.
 func (o *construction) completed() {
@@ -237,7 +251,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 			e.open.User = o.user
 			e.open.LastBlock = logpb.Construction_LastBlock(o.state)
 			e.open.RecoveryId, e.open.Truncate = uint64(o.recovery), uint64(o.truncate)
-			e.open.Synced, e.open.Nodes = o.synced, o.nodes
+			e.open.Synced, e.open.Nodes, e.open.Behind = o.synced, o.nodes, logpb.Construction_Behind(o.behind)
 			if e.open.Source = nil; o.source.ID != 0 {
 				e.open.Source = wireBlock(o.source)
 			}
@@ -320,7 +334,7 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 			n.file.open = &construction{
 				holder: c.Holder, user: c.User, clientNode: c.ClientNode, clientHost: c.ClientHost,
 				state: BlockState(c.LastBlock), recovery: metadata.Generation(c.RecoveryId), truncate: int64(c.Truncate),
-				source: blockOf(c.Source), synced: c.Synced, nodes: c.Nodes,
+				source: blockOf(c.Source), synced: c.Synced, nodes: c.Nodes, behind: behind(c.Behind),
 			}
 		}
 	default:
@@ -371,6 +385,9 @@ func (n *inode) implausible(r *logpb.INode) string {
 		if state := r.File.Construction.LastBlock; state < 0 || BlockState(state) > UnderRecovery || o.state != Complete && len(f.blocks) == 0 ||
 			o.truncate < 0 || o.truncate > maxLength+1 || o.truncate > 0 && o.state != UnderRecovery || o.source.ID != 0 && o.truncate == 0 {
 			return fmt.Sprintf("last of %d blocks is in state %d, to be cut to %d", len(f.blocks), state, o.truncate-1)
+		}
+		if behind := r.File.Construction.Behind; behind < 0 || behind > logpb.Construction_NO_BLOCK {
+			return fmt.Sprintf("the writer names a block in the way %d", behind)
 		}
 	}
 	return ""

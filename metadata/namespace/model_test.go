@@ -21,6 +21,7 @@ type modelNode struct {
 	blocks       []int64 // lengths
 	serial       []int   // which blocks they are, as far as somebody asked
 	lastOpen     bool    // the last block is being written
+	blind        bool    // the append that opened the file handed out no block, and the writer has named none since
 	small        bool    // the first block is a body
 	holder       string  // of an open file
 	allowed      bool    // snapshots may be taken of it
@@ -215,7 +216,7 @@ func (m model) keep(c metadata.Caller, path string, length int64, inPlace bool) 
 	return nil
 }
 
-func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
+func (m model) append(c metadata.Caller, path, client string, exact bool) *metadata.Kind {
 	if k := m.traverse(c, path, false); k != nil {
 		return k
 	}
@@ -231,7 +232,8 @@ func (m model) append(c metadata.Caller, path, client string) *metadata.Kind {
 		return metadata.ErrBeingCreated
 	}
 	n.holder = client
-	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !n.unaligned() && !m.snapshotHas(n.id, len(n.blocks)-1)
+	n.lastOpen = len(n.blocks) > 0 && n.blocks[len(n.blocks)-1] < 1<<20 && !(n.small && len(n.blocks) == 1) && !n.unaligned() && !(exact && n.misleads()) && !m.snapshotHas(n.id, len(n.blocks)-1)
+	n.blind = exact && !n.lastOpen
 	return nil
 }
 
@@ -245,6 +247,15 @@ func (n *modelNode) unaligned() bool {
 		before += b
 	}
 	return before%(1<<20) != 0
+}
+
+// misleads reports whether a client of Hadoop's fails in the last block: it takes its place there for that in the file.
+func (n *modelNode) misleads() bool {
+	before := int64(0)
+	for _, b := range n.blocks[:len(n.blocks)-1] {
+		before += b
+	}
+	return before%512 != 0 || (before+n.blocks[len(n.blocks)-1])%(1<<20) == 0
 }
 
 func (m model) subtree(c metadata.Caller, path string) bool {
@@ -410,6 +421,17 @@ func (m model) addBlock(n *modelNode, previous int64) {
 	}
 	n.blocks = append(n.blocks, 0)
 	n.lastOpen = true
+}
+
+// addBlind adds a block behind none that is named, if the append that opened the file handed out none, or finds the one that was.
+func (m model) addBlind(n *modelNode) *metadata.Kind {
+	switch last := len(n.blocks) - 1; {
+	case !n.lastOpen:
+		n.blocks, n.lastOpen = append(n.blocks, 0), true
+	case n.blocks[last] > 0:
+		return metadata.ErrIO
+	}
+	return nil
 }
 
 // byID finds a node by the inode that the test gave it.

@@ -71,6 +71,9 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 	offset := f.length
 	ns.appendBlock(n, block)
 	f.open.state, f.open.recovery = UnderConstruction, 0
+	if previous != nil && f.open.behind == behindNone {
+		f.open.behind = behindBlock
+	}
 	f.open.synced, f.open.nodes = false, op.Nodes
 	ns.recharge(n, before)
 	ns.lastAdded(n)
@@ -86,11 +89,9 @@ func (ns *Namespace) isRepeated(n *inode, previous *metadata.Block) (bool, error
 		return false, nil
 	}
 	switch {
-	case previous == nil && last != nil && (last.ID.Striped() || last.Length >= f.blockSize || n.endsWithBody() || n.unaligned() || ns.snapshotHas(n, len(f.blocks)-1)) && f.lastState() == Complete:
-		// The first block after an append at a block's end, a body, one that a snapshot has, or in an unaligned file: there was no last block to hand to
-		// the client.
+	case previous == nil && last != nil && f.lastState() == Complete && ns.mayNameNone(n):
 		return false, nil
-	case sameBlock(previous, f.penultimate()), previous == nil && len(f.blocks) > 1 && n.hasBodies():
+	case sameBlock(previous, f.penultimate()), previous == nil && len(f.blocks) > 1 && (f.open.behind == behindNone || f.open.behind == behindAny && n.hasBodies()):
 		// The client has not seen the answer to its request: it cannot have written into the block either.
 		if last.Length != 0 || f.lastState() == Complete {
 			return false, metadata.Errorf(metadata.ErrIO, "Request looked like a retry to allocate block %s but it already contains %d bytes",
@@ -101,6 +102,20 @@ func (ns *Namespace) isRepeated(n *inode, previous *metadata.Block) (bool, error
 	return false, metadata.Errorf(metadata.ErrIO,
 		"Cannot allocate block in %s: passed 'previous' block %s does not match actual last block in file %s",
 		n.path(), blockNameOrNull(previous), blockNameOrNull(last))
+}
+
+// mayNameNone reports whether the writer of n, whose last block is complete, may want another one without naming that: it wants the first one after an append,
+// which had no block to hand out. What the append found may be gone since, as a snapshot of the block. Who has ever named a block, and then names none, has lost track.
+func (ns *Namespace) mayNameNone(n *inode) bool {
+	f := n.file
+	last := f.last()
+	switch {
+	case f.open.behind == behindNone, last.ID.Striped(), last.Length >= f.blockSize:
+		return true
+	case f.open.behind == behindBlock:
+		return false
+	}
+	return n.endsWithBody() || n.unaligned() || ns.snapshotHas(n, len(f.blocks)-1)
 }
 
 func sameBlock(a, b *metadata.Block) bool {

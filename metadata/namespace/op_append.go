@@ -52,9 +52,9 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		return
 	}
 	last := f.last()
-	// A block that a snapshot has never changes again, and a body never does: what is appended goes to a block behind it. Who knows tails is ours, and can
-	// go on anywhere.
-	reopen := last != nil && !op.NewBlock && !last.ID.Striped() && last.Length < f.blockSize && !n.endsWithBody() && (op.Tails || !n.unaligned()) && !ns.snapshotHas(n, len(f.blocks)-1)
+	// A block that a snapshot has never changes again, and a body never does: what is appended goes to a block behind it. So blocks begin anywhere, and only who knows
+	// tails, who is ours, can go on there.
+	reopen := last != nil && !op.NewBlock && !last.ID.Striped() && last.Length < f.blockSize && !n.endsWithBody() && (op.Tails || !n.unaligned() && !(op.Exact && f.misleads())) && !ns.snapshotHas(n, len(f.blocks)-1)
 	if last != nil && !last.ID.Striped() && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
 		u := n.uses((f.blockSize - last.Length) * int64(f.replicas()))
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {
@@ -65,6 +65,9 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	before := ns.metered(n)
 	ns.touch(n)
 	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
+	if op.Exact {
+		f.open.behind = behindNone
+	}
 	if last != nil {
 		if reopen {
 			f.open.state = UnderConstruction
@@ -72,6 +75,9 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		}
 		if reopen || op.NewBlock || f.openEnd() {
 			t.result.Block, t.result.Offset = new(*last), f.length-last.Length
+			if op.Exact {
+				f.open.behind = behindBlock
+			}
 		}
 	}
 	ns.recharge(n, before)

@@ -150,13 +150,19 @@ func runMachine(t *rapid.T, kinds ...string) {
 		"write": s.writeShort, "write again": s.writeShort,
 		"append": func(t *rapid.T) {
 			c, path := drawCaller(t), drawPath(t, "path")
-			r := s.do(t, c, &logpb.Append{Target: to(path), ClientName: "c3"})
-			s.same(t, "append "+path, r, s.m.append(c, path, "c3"))
+			exact := rapid.Bool().Draw(t, "exact")
+			r := s.do(t, c, &logpb.Append{Target: to(path), ClientName: "c3", Exact: exact})
+			s.same(t, "append "+path, r, s.m.append(c, path, "c3", exact))
 		},
 		"add block": func(t *rapid.T) {
 			f, n := s.openFile(t)
 			previous := rapid.SampledFrom([]int64{1 << 20, 1 << 20, 77}).Draw(t, "previous")
 			op := &logpb.AddBlock{Inode: uint64(f.Status.ID), ClientName: f.Holder, Block: s.block(t)}
+			if n.blind && rapid.Bool().Draw(t, "blind") {
+				s.same(t, "add block", s.do(t, super, op), s.m.addBlind(n))
+				return
+			}
+			n.blind = false
 			if len(f.Blocks) > 0 {
 				last := f.Blocks[len(f.Blocks)-1]
 				previous = max(previous, last.Length)

@@ -79,6 +79,15 @@ func (n *inode) unaligned() bool {
 	return n.hasBodies() && len(f.blocks) > 1 && (f.length-f.last().Length)%f.blockSize != 0
 }
 
+// summed is of how many bytes Hadoop's clients have a checksum, unless somebody wants otherwise.
+const summed = 512
+
+// misleads reports whether a client of Hadoop's would fail in the last block of a file, which is not full. Of how long the file is it reckons how much of the last checksum's
+// bytes are there, and whether the block is full. So it can go on where the block begins at a multiple of summed, unless the file ends at one of the block size.
+func (f *file) misleads() bool {
+	return (f.length-f.last().Length)%summed != 0 || f.length%f.blockSize == 0
+}
+
 // bodyPlaces are the places of the blocks that are bodies.
 func (n *inode) bodyPlaces() (places []int) {
 	if n.file.small {

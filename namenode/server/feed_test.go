@@ -277,6 +277,25 @@ func TestInotify(t *testing.T) {
 	if !slices.Equal(got, want) || i.missing > 0 {
 		t.Fatalf("%q\nwant %q; %d times events were missing", got, want, i.missing)
 	}
+	// Who has read a batch goes on behind its transaction, and reads what comes after it.
+	for _, path := range []string{"/small", "/another"} {
+		_, err := c.raised().store(t, storing(path), smallBytes(300, 1))
+		must(t, err)
+	}
+	i.lastRead = begin
+	several, batches := 0, i.poll()
+	for k, b := range batches {
+		if len(b.GetEvents()) > 1 {
+			several++
+		}
+		i.lastRead = b.GetTxid()
+		if next := i.poll(); len(next) != len(batches)-k-1 {
+			t.Errorf("behind batch %d of %d, of %d events, are %d", k+1, len(batches), len(b.GetEvents()), len(next))
+		}
+	}
+	if several == 0 {
+		t.Error("no batch has several events")
+	}
 	// Others may not.
 	ann, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "ann", DialTimeout: limit})
 	must(t, err)

@@ -104,7 +104,7 @@ func (s *Server) reopen(c metadata.Caller, t *logpb.Target, r namenode.AppendReq
 	e := newEnvelope()
 	e.command.Op = &logpb.Command_Append{Append: &logpb.Append{
 		Target: t, ClientName: r.Client, NewBlock: r.NewBlock, ClientNode: string(namenode.WriterNode(r.Client)),
-		Tails: r.Tails && s.group.Level() >= release.SealedTails,
+		Tails: r.Tails && s.group.Level() >= release.SealedTails, Exact: s.group.Level() >= release.ExactAppends,
 	}}
 	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 		if err != nil {

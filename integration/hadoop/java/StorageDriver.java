@@ -271,6 +271,8 @@ public class StorageDriver {
       write(create(crc32, p("snap/f"), BLOCK), 0, 1500);
       fs.createSnapshot(p("snap"), "s");
       write(crc32.append(p("snap/f")), 1500, 1500);
+      write(crc32.append(p("snap/f")), 3000, 1000);
+      read(p("snap/f"), 4000);
       sums(p("snap/.snapshot/s/f"), 1500, true);
       print("composite", () -> composite.getFileChecksum(p("snap/f")));
     });

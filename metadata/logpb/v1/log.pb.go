@@ -1938,7 +1938,10 @@ type Append struct {
 	NewBlock   bool                   `protobuf:"varint,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
 	ClientNode string                 `protobuf:"bytes,4,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
 	// The client knows that the end of a file with an erasure coding policy may be a replicated block. Level 6.
-	Tails         bool `protobuf:"varint,5,opt,name=tails,proto3" json:"tails,omitempty"`
+	Tails bool `protobuf:"varint,5,opt,name=tails,proto3" json:"tails,omitempty"`
+	// The file remembers whether its writer has been handed a block (Construction.behind), and a client that does not know tails is handed none in which it would go on
+	// at a wrong place. Level 6.
+	Exact         bool `protobuf:"varint,6,opt,name=exact,proto3" json:"exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2004,6 +2007,13 @@ func (x *Append) GetClientNode() string {
 func (x *Append) GetTails() bool {
 	if x != nil {
 		return x.Tails
+	}
+	return false
+}
+
+func (x *Append) GetExact() bool {
+	if x != nil {
+		return x.Exact
 	}
 	return false
 }
@@ -5287,7 +5297,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12/\n" +
-	"\x04last\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04last\"\xb3\x01\n" +
+	"\x04last\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x04last\"\xc9\x01\n" +
 	"\x06Append\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -5295,7 +5305,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\tnew_block\x18\x03 \x01(\bR\bnewBlock\x12\x1f\n" +
 	"\vclient_node\x18\x04 \x01(\tR\n" +
 	"clientNode\x12\x14\n" +
-	"\x05tails\x18\x05 \x01(\bR\x05tails\"j\n" +
+	"\x05tails\x18\x05 \x01(\bR\x05tails\x12\x14\n" +
+	"\x05exact\x18\x06 \x01(\bR\x05exact\"j\n" +
 	"\x05Fsync\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +

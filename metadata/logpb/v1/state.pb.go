@@ -77,6 +77,58 @@ func (Construction_LastBlock) EnumDescriptor() ([]byte, []int) {
 	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13, 0}
 }
 
+type Construction_Behind int32
+
+const (
+	// The file was made, or opened by an append that is not exact (Append.exact).
+	Construction_UNKNOWN Construction_Behind = 0
+	// The writer names the block behind which it wants another one: an append has handed it out, or the writer has named one since.
+	Construction_A_BLOCK Construction_Behind = 1
+	// An append has handed out no block: the writer names none when it wants its first one.
+	Construction_NO_BLOCK Construction_Behind = 2
+)
+
+// Enum value maps for Construction_Behind.
+var (
+	Construction_Behind_name = map[int32]string{
+		0: "UNKNOWN",
+		1: "A_BLOCK",
+		2: "NO_BLOCK",
+	}
+	Construction_Behind_value = map[string]int32{
+		"UNKNOWN":  0,
+		"A_BLOCK":  1,
+		"NO_BLOCK": 2,
+	}
+)
+
+func (x Construction_Behind) Enum() *Construction_Behind {
+	p := new(Construction_Behind)
+	*p = x
+	return p
+}
+
+func (x Construction_Behind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Construction_Behind) Descriptor() protoreflect.EnumDescriptor {
+	return file_metadata_logpb_v1_state_proto_enumTypes[1].Descriptor()
+}
+
+func (Construction_Behind) Type() protoreflect.EnumType {
+	return &file_metadata_logpb_v1_state_proto_enumTypes[1]
+}
+
+func (x Construction_Behind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Construction_Behind.Descriptor instead.
+func (Construction_Behind) EnumDescriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{13, 1}
+}
+
 // INode is a file or a directory. Its parent and its name are in the record's key.
 type INode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1139,7 +1191,9 @@ type Construction struct {
 	// The ids of the datanodes that the last block is written to, where it is not complete.
 	Nodes []string `protobuf:"bytes,9,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The recovery makes the last block of this one, up to the length that it is to have: a snapshot has it, or had it.
-	Source        *Block `protobuf:"bytes,10,opt,name=source,proto3" json:"source,omitempty"`
+	Source *Block `protobuf:"bytes,10,opt,name=source,proto3" json:"source,omitempty"`
+	// What the writer names when it wants a block.
+	Behind        Construction_Behind `protobuf:"varint,11,opt,name=behind,proto3,enum=hops.metadata.log.v1.Construction_Behind" json:"behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1242,6 +1296,13 @@ func (x *Construction) GetSource() *Block {
 		return x.Source
 	}
 	return nil
+}
+
+func (x *Construction) GetBehind() Construction_Behind {
+	if x != nil {
+		return x.Behind
+	}
+	return Construction_UNKNOWN
 }
 
 type Lease struct {
@@ -2251,7 +2312,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	" \x03(\rR\tlaterBody\x12\x1b\n" +
 	"\tlater_crc\x18\v \x03(\aR\blaterCrc\"\x18\n" +
 	"\x04Body\x12\x10\n" +
-	"\x03crc\x18\x01 \x01(\aR\x03crc\"\xb0\x03\n" +
+	"\x03crc\x18\x01 \x01(\aR\x03crc\"\xa5\x04\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -2267,11 +2328,16 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x06synced\x18\b \x01(\bR\x06synced\x12\x14\n" +
 	"\x05nodes\x18\t \x03(\tR\x05nodes\x123\n" +
 	"\x06source\x18\n" +
-	" \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x06source\"E\n" +
+	" \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x06source\x12A\n" +
+	"\x06behind\x18\v \x01(\x0e2).hops.metadata.log.v1.Construction.BehindR\x06behind\"E\n" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +
-	"\x0eUNDER_RECOVERY\x10\x02\"B\n" +
+	"\x0eUNDER_RECOVERY\x10\x02\"0\n" +
+	"\x06Behind\x12\v\n" +
+	"\aUNKNOWN\x10\x00\x12\v\n" +
+	"\aA_BLOCK\x10\x01\x12\f\n" +
+	"\bNO_BLOCK\x10\x02\"B\n" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -2375,64 +2441,66 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 	return file_metadata_logpb_v1_state_proto_rawDescData
 }
 
-var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
-	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
-	(*SnapshotUsage)(nil),       // 2: hops.metadata.log.v1.SnapshotUsage
-	(*SnapshotPast)(nil),        // 3: hops.metadata.log.v1.SnapshotPast
-	(*SnapshotSpan)(nil),        // 4: hops.metadata.log.v1.SnapshotSpan
-	(*Snapshottable)(nil),       // 5: hops.metadata.log.v1.Snapshottable
-	(*Snapshot)(nil),            // 6: hops.metadata.log.v1.Snapshot
-	(*SnapshotINode)(nil),       // 7: hops.metadata.log.v1.SnapshotINode
-	(*SnapshotEntry)(nil),       // 8: hops.metadata.log.v1.SnapshotEntry
-	(*SnapshotBlock)(nil),       // 9: hops.metadata.log.v1.SnapshotBlock
-	(*Quota)(nil),               // 10: hops.metadata.log.v1.Quota
-	(*DirectoryState)(nil),      // 11: hops.metadata.log.v1.DirectoryState
-	(*FileState)(nil),           // 12: hops.metadata.log.v1.FileState
-	(*Body)(nil),                // 13: hops.metadata.log.v1.Body
-	(*Construction)(nil),        // 14: hops.metadata.log.v1.Construction
-	(*Lease)(nil),               // 15: hops.metadata.log.v1.Lease
-	(*Marker)(nil),              // 16: hops.metadata.log.v1.Marker
-	(*CachePool)(nil),           // 17: hops.metadata.log.v1.CachePool
-	(*CacheDirective)(nil),      // 18: hops.metadata.log.v1.CacheDirective
-	(*Item)(nil),                // 19: hops.metadata.log.v1.Item
-	(*Survey)(nil),              // 20: hops.metadata.log.v1.Survey
-	(*BlockKey)(nil),            // 21: hops.metadata.log.v1.BlockKey
-	(*TokenKey)(nil),            // 22: hops.metadata.log.v1.TokenKey
-	(*DelegationToken)(nil),     // 23: hops.metadata.log.v1.DelegationToken
-	(*XAttr)(nil),               // 24: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 25: hops.metadata.log.v1.ACLEntry
-	(*Block)(nil),               // 26: hops.metadata.log.v1.Block
-	(*Caller)(nil),              // 27: hops.metadata.log.v1.Caller
+	(Construction_Behind)(0),    // 1: hops.metadata.log.v1.Construction.Behind
+	(*INode)(nil),               // 2: hops.metadata.log.v1.INode
+	(*SnapshotUsage)(nil),       // 3: hops.metadata.log.v1.SnapshotUsage
+	(*SnapshotPast)(nil),        // 4: hops.metadata.log.v1.SnapshotPast
+	(*SnapshotSpan)(nil),        // 5: hops.metadata.log.v1.SnapshotSpan
+	(*Snapshottable)(nil),       // 6: hops.metadata.log.v1.Snapshottable
+	(*Snapshot)(nil),            // 7: hops.metadata.log.v1.Snapshot
+	(*SnapshotINode)(nil),       // 8: hops.metadata.log.v1.SnapshotINode
+	(*SnapshotEntry)(nil),       // 9: hops.metadata.log.v1.SnapshotEntry
+	(*SnapshotBlock)(nil),       // 10: hops.metadata.log.v1.SnapshotBlock
+	(*Quota)(nil),               // 11: hops.metadata.log.v1.Quota
+	(*DirectoryState)(nil),      // 12: hops.metadata.log.v1.DirectoryState
+	(*FileState)(nil),           // 13: hops.metadata.log.v1.FileState
+	(*Body)(nil),                // 14: hops.metadata.log.v1.Body
+	(*Construction)(nil),        // 15: hops.metadata.log.v1.Construction
+	(*Lease)(nil),               // 16: hops.metadata.log.v1.Lease
+	(*Marker)(nil),              // 17: hops.metadata.log.v1.Marker
+	(*CachePool)(nil),           // 18: hops.metadata.log.v1.CachePool
+	(*CacheDirective)(nil),      // 19: hops.metadata.log.v1.CacheDirective
+	(*Item)(nil),                // 20: hops.metadata.log.v1.Item
+	(*Survey)(nil),              // 21: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 22: hops.metadata.log.v1.BlockKey
+	(*TokenKey)(nil),            // 23: hops.metadata.log.v1.TokenKey
+	(*DelegationToken)(nil),     // 24: hops.metadata.log.v1.DelegationToken
+	(*XAttr)(nil),               // 25: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 26: hops.metadata.log.v1.ACLEntry
+	(*Block)(nil),               // 27: hops.metadata.log.v1.Block
+	(*Caller)(nil),              // 28: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
-	11, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
-	12, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	24, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	25, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
-	10, // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
-	3,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
-	2,  // 6: hops.metadata.log.v1.INode.kept:type_name -> hops.metadata.log.v1.SnapshotUsage
-	2,  // 7: hops.metadata.log.v1.INode.claim:type_name -> hops.metadata.log.v1.SnapshotUsage
-	4,  // 8: hops.metadata.log.v1.SnapshotPast.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	4,  // 9: hops.metadata.log.v1.SnapshotINode.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	4,  // 10: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
-	13, // 11: hops.metadata.log.v1.SnapshotBlock.body:type_name -> hops.metadata.log.v1.Body
-	14, // 12: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
-	13, // 13: hops.metadata.log.v1.FileState.body:type_name -> hops.metadata.log.v1.Body
+	12, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
+	13, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
+	25, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	26, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	11, // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
+	4,  // 5: hops.metadata.log.v1.INode.snapshot_past:type_name -> hops.metadata.log.v1.SnapshotPast
+	3,  // 6: hops.metadata.log.v1.INode.kept:type_name -> hops.metadata.log.v1.SnapshotUsage
+	3,  // 7: hops.metadata.log.v1.INode.claim:type_name -> hops.metadata.log.v1.SnapshotUsage
+	5,  // 8: hops.metadata.log.v1.SnapshotPast.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	5,  // 9: hops.metadata.log.v1.SnapshotINode.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	5,  // 10: hops.metadata.log.v1.SnapshotEntry.spans:type_name -> hops.metadata.log.v1.SnapshotSpan
+	14, // 11: hops.metadata.log.v1.SnapshotBlock.body:type_name -> hops.metadata.log.v1.Body
+	15, // 12: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
+	14, // 13: hops.metadata.log.v1.FileState.body:type_name -> hops.metadata.log.v1.Body
 	0,  // 14: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	26, // 15: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
-	21, // 16: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	20, // 17: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	22, // 18: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
-	27, // 19: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	27, // 15: hops.metadata.log.v1.Construction.source:type_name -> hops.metadata.log.v1.Block
+	1,  // 16: hops.metadata.log.v1.Construction.behind:type_name -> hops.metadata.log.v1.Construction.Behind
+	22, // 17: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	21, // 18: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	23, // 19: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	28, // 20: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -2446,7 +2514,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -1013,6 +1013,11 @@ func (m *Construction) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Behind != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Behind))
+		i--
+		dAtA[i] = 0x58
+	}
 	if m.Source != nil {
 		size, err := m.Source.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -2266,6 +2271,9 @@ func (m *Construction) SizeVT() (n int) {
 	if m.Source != nil {
 		l = m.Source.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Behind != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Behind))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5468,6 +5476,25 @@ func (m *Construction) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Behind", wireType)
+			}
+			m.Behind = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Behind |= Construction_Behind(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

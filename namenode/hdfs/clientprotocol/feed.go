@@ -41,18 +41,22 @@ func eventsList(page *metadata.EventPage, end metadata.Position) *pb.EventsListP
 	list := &pb.EventsListProto{
 		FirstTxid: ptr(int64(page.From) + 1), LastTxid: ptr(int64(page.Next)), SyncTxid: ptr(int64(max(end, page.Next))),
 	}
+	concat := false
 	for i := range page.Events {
 		e := &page.Events[i]
 		if n := len(list.Batch); !e.Continued || n == 0 {
-			list.Batch = append(list.Batch, &pb.EventBatchProto{Txid: ptr(int64(e.Position))})
+			list.Batch = append(list.Batch, &pb.EventBatchProto{})
+			concat = e.Kind == metadata.EventAppend // a file that is opened for more is closed by another operation
 		}
 		batch := list.Batch[len(list.Batch)-1]
-		batch.Events = append(batch.Events, inotifyEvent(e))
+		batch.Txid = ptr(int64(e.Position)) // of the last event: who goes on behind the batch sees none of it again
+		batch.Events = append(batch.Events, inotifyEvent(e, concat))
 	}
 	return list
 }
 
-func inotifyEvent(e *metadata.Event) *pb.EventProto {
+// inotifyEvent is an event as HDFS tells it; concat: it is of one.
+func inotifyEvent(e *metadata.Event, concat bool) *pb.EventProto {
 	var m hrpc.Message
 	permission := &pb.FsPermissionProto{Perm: ptr(uint32(e.Mode))}
 	switch e.Kind {
@@ -67,7 +71,7 @@ func inotifyEvent(e *metadata.Event) *pb.EventProto {
 		m = create
 	case metadata.EventClose:
 		length := e.Length
-		if e.Continued { // of a concat, which HDFS tells no length of
+		if concat { // HDFS tells no length of it
 			length = -1
 		}
 		m = &pb.CloseEventProto{Path: &e.Path, FileSize: &length, Timestamp: ptr(int64(e.Time))}
