@@ -578,8 +578,8 @@ func (v *volume) unread(err error) error {
 
 // unindexed leaves p to the scan of the next start, until it changes. As where a replica cannot be read, the volume has failed only if it takes no writes either.
 func (v *volume) unindexed(p part, cause error) error {
-	if v.probe(); v.err() != nil {
-		return v.err()
+	if err := v.probe(); err != nil {
+		return err
 	}
 	v.log.Warn("cannot be read, and is not indexed", "path", p.path, "volume", v.id.Storage, "err", cause)
 	if err := v.removeIndexes(v.indexPath(p.key)); err != nil {

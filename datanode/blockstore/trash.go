@@ -160,6 +160,9 @@ func (r *replica) bin() error {
 	}
 	if r.packed != nil {
 		sums, data, err := r.packed.read(nil)
+		if ofProcess(err) {
+			return v.check(err) // the next start finds it again
+		}
 		if err != nil {
 			return r.discard() // there is nothing left of it
 		}

@@ -116,8 +116,8 @@ func (v *volume) check(err error) error {
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrNoSpace)
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO) // this process's limit, not the disk's fault
+	case ofProcess(err):
+		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO)
 	case errors.Is(err, fs.ErrNotExist):
 		if _, gone := v.fs.Stat(filepath.Join(v.path, versionFile)); gone == nil {
 			return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrCorrupt) // a file is missing, not the disk
@@ -125,6 +125,11 @@ func (v *volume) check(err error) error {
 	}
 	v.fail(err)
 	return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO)
+}
+
+// ofProcess reports whether an error is one of this process or its machine, which has too many files open or no memory left: it says nothing of a disk, nor of what is on it.
+func ofProcess(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // checkSync is check for fsync, after whose failure, even for want of space, nobody knows what is on the disk.
@@ -135,8 +140,9 @@ func (v *volume) checkSync(err error) error {
 	return v.check(err)
 }
 
-// probe finds out whether the disk still takes writes, after a read failed.
-func (v *volume) probe() {
+// probe finds out whether the disk still takes writes, after a read failed. An error, of kind ErrIO: it does not, and the volume has failed, or this process cannot ask it just now, and what could not
+// be read is as good as it was.
+func (v *volume) probe() error {
 	name := filepath.Join(v.path, probeFile)
 	f, err := v.fs.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
@@ -146,7 +152,22 @@ func (v *volume) probe() {
 		}
 		err = errors.Join(err, f.Close(), v.fs.Remove(name))
 	}
-	_ = v.check(err)
+	err = v.check(err)
+	if failed := v.err(); failed != nil {
+		return failed
+	}
+	if ofProcess(err) {
+		return err
+	}
+	return nil
+}
+
+// cannotTell is why an error of a read says nothing of what was to be read; nil: the volume works otherwise, so it does.
+func (v *volume) cannotTell(err error) error {
+	if ofProcess(err) {
+		return v.check(err)
+	}
+	return v.probe()
 }
 
 // room is how many bytes new replicas may take: what is free, less the reserve, less what open ones will take. If that is
