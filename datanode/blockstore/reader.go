@@ -423,6 +423,9 @@ func (s *Store) Verify(ctx context.Context, id metadata.BlockID, o datanode.Veri
 	healed := r.bad && r.length == rd.view.Visible
 	if healed {
 		r.bad = false
+		if r.suffix == sufUnsynced { // see judge
+			r.vol.unsettled.put(unsettledOne{r: r})
+		}
 		s.log.Warn("replica that was corrupt is intact", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
 	}
 	if healed || o.Tell {

@@ -52,6 +52,8 @@ type volume struct {
 	telling  sync.Mutex    // held by who writes which others there are
 	guessed  bool          // it was never opened, and its name is a guess, see nameBroken
 	broken   error         // why it could not be opened; only while the store is being opened
+	// unreadable is how many places could not be read when the volume was opened.
+	unreadable atomic.Int64
 
 	index     volumeIndex
 	trash     trash
@@ -162,6 +164,50 @@ func (v *volume) probe() error {
 	return nil
 }
 
+// ofMedium reports whether an error says that the disk cannot read what is there.
+func ofMedium(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EIO, syscall.EBADMSG, syscall.ENODATA, syscall.EILSEQ} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// mostUnread is how many places that cannot be read a volume may have when it is opened: each takes a disk seconds, and one that has more is about to fail.
+const mostUnread = 256
+
+// skip judges an error of reading something while the volume is opened. nil: it is of what was to be read, which is counted, and the rest is worth to be opened, as the volume takes a write.
+func (v *volume) skip(err error) error {
+	if !ofMedium(err) {
+		return err
+	}
+	if n := v.unreadable.Add(1); n > mostUnread {
+		return fmt.Errorf("%d places cannot be read, the last one because of: %w", n, err)
+	}
+	return v.cannotTell(err)
+}
+
+// readUpTo reads as much of p as the disk can read; the error says why that is not all. It is nil where the file ends.
+func readUpTo(f vfs.File, p []byte, off int64) (int, error) {
+	n, err := f.ReadAt(p, off)
+	if err == nil || errors.Is(err, io.EOF) {
+		return n, nil
+	}
+	for n = 0; n < len(p); {
+		step := min(len(p)-n, int(pageSize-(off+int64(n))%pageSize))
+		k, err := f.ReadAt(p[n:n+step], off+int64(n))
+		n += k
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
 // cannotTell is why an error of a read says nothing of what was to be read; nil: the volume works otherwise, so it does.
 func (v *volume) cannotTell(err error) error {
 	if ofProcess(err) {
@@ -204,7 +250,7 @@ func (v *volume) status() datanode.VolumeStatus {
 		return s
 	}
 	s.Used, s.Replicas, s.Slow = v.used.Load(), int(v.replicas.Load()), v.slow.Load()
-	s.Opened = datanode.Opened{Indexed: int(v.index.taken.Load()), Scanned: int(v.index.scanned.Load()), Took: time.Duration(v.index.took.Load())}
+	s.Opened = datanode.Opened{Indexed: int(v.index.taken.Load()), Scanned: int(v.index.scanned.Load()), Unread: int(v.unreadable.Load()), Took: time.Duration(v.index.took.Load())}
 	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
 		s.Remaining = max(0, u.Free+v.trash.bytes.Load()+v.memory.bytes.Load()-v.reserve) // the trash makes room, and so does what was saved
