@@ -89,6 +89,7 @@ type volume struct {
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
 	v := &volume{gone: make(chan struct{}), silent: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
 	v.fs = watched{fsys, v}
+	v.trash.up = upTime
 	v.trash.now, v.usageWait, v.endWait, v.indexWait = time.Now, usageWait, endWait, indexLast
 	return v
 }
