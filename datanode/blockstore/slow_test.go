@@ -184,6 +184,48 @@ func TestAVolumeIsNotOpenedAnewWhileCallsAreUnderWay(t *testing.T) {
 	h.settled()
 }
 
+// A volume that was given back while calls of its disk are under way is locked until they have come back: what they do then would be done to what another process finds there.
+func TestAVolumeStaysLockedWhileCallsAreUnderWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		call, under, path string
+		begin, end        func(h *harness) error
+	}{
+		"given back": {"remove", "/a/blocks", "/a", func(h *harness) error { return h.Delete(block(1, 7, 0)) }, func(h *harness) error { return h.Remove("/a") }},
+		"left":       {"rename", "/c/" + versionFile, "/c", func(h *harness) error { return h.Add(VolumeConfig{Path: "/c"}) }, func(h *harness) error { h.Leave(); return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := mem.New(1 << 24)
+			disk := faulty.New(inner)
+			h := open(t, disk, "/a", "/b")
+			for h.get(1) == nil || h.get(1).vol.path != "/a" {
+				check(t, h.Delete(block(1, 7, 0)))
+				h.put(1, 7, pattern(100_000))
+			}
+			for _, v := range h.all() {
+				v.endWait = 50 * time.Millisecond
+			}
+			stuck, free := hang(t, disk, c.call, c.under)
+			done := make(chan error, 1)
+			go func() { done <- c.begin(h) }()
+			<-stuck
+			check(t, c.end(h))
+			if lock, err := lockVolume(inner, c.path); err == nil {
+				t.Error("it is not locked while a call is under way")
+				check(t, lock.Close())
+			}
+			free()
+			<-done
+			for {
+				if lock, err := lockVolume(inner, c.path); err == nil {
+					check(t, lock.Close())
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
 // How long a volume has to wait until it is opened anew doubles each time that it is given up soon after, and begins anew when it was well for long.
 func TestPatienceWithADiskComesBack(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 24))

@@ -48,6 +48,7 @@ type volume struct {
 	gaveUp   atomic.Int64  // when, in Unix nanoseconds
 	leaving  atomic.Bool   // its replicas are being taken out, and none comes any more; set before the shards are looked through
 	gone     chan struct{} // closed when the volume has failed
+	unlocked chan struct{} // closed when the lock of one that was given back is free
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	telling  sync.Mutex    // held by who writes which others there are
 	guessed  bool          // it was never opened, and its name is a guess, see nameBroken
