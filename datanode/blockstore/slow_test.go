@@ -2,11 +2,14 @@ package blockstore
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -224,6 +227,44 @@ func TestAVolumeStaysLockedWhileCallsAreUnderWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who removes what was left alone of a block keeps only those waiting who need that to be gone. What could not be removed is there for the next one.
+func TestWhatWasLeftAloneGoesWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := mem.New(1 << 24)
+		disk := faulty.New(inner)
+		h := open(t, disk)
+		h.put(1, 7, pattern(100_000))
+		v := h.get(1).vol
+		v.leaveAlone(h.get(1))
+		sums := v.sumsPath(1, 7, sufMeta)
+		disk.Set(faulty.Nth(1, "remove", sums, true, syscall.ENOSPC))
+		wantKind(t, v.dropStrays(1), metadata.ErrNoSpace)
+		if !v.hasStray(1, 7) {
+			t.Error("what could not be removed is forgotten")
+		}
+		_, free := hang(t, disk, "remove", sums)
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- v.dropStrays(1) }()
+		synctest.Wait()
+		if !v.dirMu.TryLock() {
+			free()
+			t.Fatal("everybody waits for the disk")
+		}
+		v.dirMu.Unlock()
+		check(t, v.dropStrays(2))
+		go func() { second <- v.dropStrays(1) }()
+		synctest.Wait()
+		if over(second) || !v.hasStray(1, 7) {
+			t.Error("the second one does not wait for what the first one removes")
+		}
+		free()
+		check(t, errors.Join(<-first, <-second))
+		if _, err := inner.Stat(sums); !errors.Is(err, fs.ErrNotExist) || v.hasStray(1, 7) {
+			t.Errorf("it is still there: %v", err)
+		}
+	})
 }
 
 // How long a volume has to wait until it is opened anew doubles each time that it is given up soon after, and begins anew when it was well for long.

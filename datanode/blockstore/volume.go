@@ -73,6 +73,8 @@ type volume struct {
 	dirs  map[string]bool // subdirectories that exist durably
 	// strays are the replicas that were left alone (Store.admitLate), by block.
 	strays map[metadata.BlockID][]stray
+	// dropping are the blocks whose strays somebody is removing; closed when that has ended.
+	dropping map[metadata.BlockID]chan struct{}
 
 	packMu  sync.Mutex
 	pack    *pack  // that records are appended to, nil before the first
@@ -304,15 +306,39 @@ func (v *volume) hasStray(id metadata.BlockID, gen metadata.Generation) bool {
 }
 
 // dropStrays removes what was left alone of a block, durably, before other data gets the name of its data, or a record of the block is written: no start may take the files for
-// those of the other data, nor keep a record or files of what was left alone in place of what came later. It commits nothing, as it runs in commits.
+// those of the other data, nor keep a record or files of what was left alone in place of what came later. It commits nothing, as it runs in commits. Of two who come for a block one waits for the other; what could not be removed is
+// left for whoever comes next. Nobody else waits for the disk.
 func (v *volume) dropStrays(id metadata.BlockID) error {
 	v.dirMu.Lock()
 	defer v.dirMu.Unlock()
-	for left := v.strays[id]; len(left) > 0; left = v.strays[id] {
-		if err := v.dropStray(id, &left[0]); err != nil {
+	for len(v.strays[id]) > 0 {
+		if busy := v.dropping[id]; busy != nil {
+			v.dirMu.Unlock()
+			select {
+			case <-busy:
+			case <-v.gone: // who is busy may never come back
+			}
+			v.dirMu.Lock()
+			if err := v.err(); err != nil {
+				return err
+			}
+			continue
+		}
+		one := v.strays[id][0] // it stays there until it is gone
+		done := make(chan struct{})
+		if v.dropping == nil {
+			v.dropping = map[metadata.BlockID]chan struct{}{}
+		}
+		v.dropping[id] = done
+		v.dirMu.Unlock()
+		err := v.dropStray(id, &one)
+		v.dirMu.Lock()
+		delete(v.dropping, id)
+		close(done)
+		if err != nil {
 			return err
 		}
-		if v.strays[id] = left[1:]; len(left) == 1 {
+		if v.strays[id] = v.strays[id][1:]; len(v.strays[id]) == 0 {
 			delete(v.strays, id)
 		}
 	}
