@@ -22,9 +22,18 @@ import (
 //
 // Errors: ErrInvalidArgument, the path is not usable or there already; datanode.ErrVolumeInUse, ErrVolumeOwner and ErrVolumeVersion; and those of the disk.
 func (s *Store) Add(c VolumeConfig) error {
-	s.swapMu.Lock()
+	s.takeSwap()
 	defer s.swapMu.Unlock()
 	return s.add(c)
+}
+
+// takeSwap takes s.swapMu for an administrator, for whom Revive gives up a disk that does not answer (watchOpening).
+func (s *Store) takeSwap() {
+	s.swappers.Add(1)
+	defer s.swappers.Add(-1)
+	for !s.swapMu.TryLock() { // as Leave does
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // add is Add with s.swapMu held.
@@ -81,12 +90,17 @@ func (s *Store) add(c VolumeConfig) error {
 
 // Revive opens the volumes anew that were given up because their disk did not answer, or that it did not open for that or because another process had locked them, if no call is under way there any more, and returns the paths of those that
 // work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour; one that was
-// well for calmTimes as long as it has to wait begins anew. One that is locked, or does not answer yet, is tried again after lockedPause, or minPatience, however often.
+// well for calmTimes as long as it has to wait begins anew. One that is locked, or does not answer yet, is tried again after lockedPause, or minPatience, however often. Who calls Add or Remove meanwhile waits for a disk that answers, and some seconds for one that does not.
 func (s *Store) Revive() []string {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
+	s.reviving.Store(true)
+	defer s.reviving.Store(false)
 	var back []string
 	for _, v := range s.all() {
+		if s.swappers.Load() > 0 { // the rest comes with the next call
+			break
+		}
 		old := s.removed[v.path]
 		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || old != nil && old.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
 			continue
@@ -328,7 +342,7 @@ var errRemoved = metadata.Errorf(metadata.ErrIO, "it was taken out of the datano
 // end. What is on it stays there. From memory everything is brought to disks first, and what is being written goes on there. The owner tells the namenode
 // afterwards. The last volume that works cannot be removed.
 func (s *Store) Remove(path string) error {
-	s.swapMu.Lock()
+	s.takeSwap()
 	defer s.swapMu.Unlock()
 	path, err := filepath.Abs(path)
 	if err != nil {
