@@ -162,7 +162,9 @@ type VolumeStatus struct {
 type Opened struct {
 	// Indexed directories and packs were taken from the volume's index, Scanned ones were looked through.
 	Indexed, Scanned int
-	Took             time.Duration
+	// Unread is how many places its disk could not read then; what was there is damaged, or not known.
+	Unread int
+	Took   time.Duration
 }
 
 // ChangeKind says what happened to a replica.

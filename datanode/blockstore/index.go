@@ -570,7 +570,7 @@ func (e *unreadError) Error() string { return e.err.Error() }
 
 // unread turns an error of reading what is to be indexed into an unreadError, unless it says more of the volume, or of this process, than of what was to be read.
 func (v *volume) unread(err error) error {
-	if errors.Is(err, syscall.EIO) {
+	if ofMedium(err) {
 		return &unreadError{err}
 	}
 	return v.check(err)
@@ -578,8 +578,8 @@ func (v *volume) unread(err error) error {
 
 // unindexed leaves p to the scan of the next start, until it changes. As where a replica cannot be read, the volume has failed only if it takes no writes either.
 func (v *volume) unindexed(p part, cause error) error {
-	if v.probe(); v.err() != nil {
-		return v.err()
+	if err := v.probe(); err != nil {
+		return err
 	}
 	v.log.Warn("cannot be read, and is not indexed", "path", p.path, "volume", v.id.Storage, "err", cause)
 	if err := v.removeIndexes(v.indexPath(p.key)); err != nil {
@@ -711,13 +711,18 @@ func (s *Store) listPack(v *volume, p part) (*listing, error) {
 	}
 	defer f.Close()
 	k := &pack{v: v, seq: p.pack, f: f}
-	if !k.readHead() {
+	sound, err := k.readHead()
+	if err != nil { // it may be known from before
+		if k.salt = s.saltOf(v, p.pack); k.salt == nil {
+			return nil, v.unread(err)
+		}
+	} else if !sound {
 		return nil, nil
 	}
 	if err := v.checkIndexSync(f.Sync()); err != nil {
 		return nil, err
 	}
-	slots, records, err := k.scan(p.is.size)
+	slots, records, err := k.scan(p.is.size, func(_ int64, err error) error { return err })
 	if err != nil {
 		return nil, v.unread(err)
 	}
@@ -730,6 +735,16 @@ func (s *Store) listPack(v *volume, p part) (*listing, error) {
 		}
 	}
 	return l, nil
+}
+
+// saltOf is the salt of a pack that is in use; nil: it is not.
+func (s *Store) saltOf(v *volume, seq uint64) []byte {
+	for _, p := range s.places.packs() {
+		if p.v == v && p.seq == seq {
+			return p.salt
+		}
+	}
+	return nil
 }
 
 // peek is the entry of a replica at rest, or its handle, without holding it: who has it that way finds it gone once it rests again.

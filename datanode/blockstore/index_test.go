@@ -87,6 +87,7 @@ func describe(s *Store) string {
 	for _, v := range s.all() {
 		used, replicas, trash = used+v.used.Load(), replicas+v.replicas.Load(), trash+v.trash.bytes.Load()
 		for _, l := range v.trash.items {
+			l.since = 0 // by the process that found it
 			all = append(all, fmt.Sprint("trash ", l))
 		}
 	}

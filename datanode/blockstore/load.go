@@ -181,7 +181,10 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	switch best.suffix {
 	case sufRBW:
 		r.state = datanode.RWR
-		r.length, err = s.salvage(v, r)
+		if r.length, err = s.salvage(v, r); isUnread(err) {
+			s.log.Error("open replica ends where it cannot be read", "block", r.blockLocked().String(), "volume", v.id.Storage, "err", err)
+			err = nil
+		}
 	case sufUnsynced:
 		err = s.judge(v, r)
 	default:
@@ -193,16 +196,21 @@ func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
 	if err := s.admit(r); err != nil {
 		return err
 	}
-	if r.suffix == sufUnsynced && s.is(r) {
+	if r.suffix == sufUnsynced && !r.bad && s.is(r) {
 		v.unsettled.add(r)
 	}
 	return nil
 }
 
 // judge finds out whether a replica that was finalized without being synced is whole: all its bytes are there and match their checksums. Then it is
-// finalized; else it is what one is that was being written, cut to what is good.
+// finalized; else it is what one is that was being written, cut to what is good. Where the disk cannot read all of it, it is finalized and corrupt, and the next start looks again.
 func (s *Store) judge(v *volume, r *replica) error {
 	good, err := s.salvage(v, r)
+	if isUnread(err) {
+		s.log.Error("replica is corrupt: it was finalized without being synced, and cannot be read", "block", r.blockLocked().String(), "volume", v.id.Storage, "err", err)
+		r.bad = true
+		return nil
+	}
 	if err != nil || good == r.length {
 		return err
 	}
@@ -325,7 +333,7 @@ func (s *Store) measure(v *volume, r *replica) error {
 
 // salvage finds how much of an open replica is good: the chunks from the start that match their checksums, and of the
 // first that does not the longest beginning that matches either its checksum (the data went on but the checksum did
-// not) or a tail slot (the checksum went on but the data did not). Both files are cut to that.
+// not) or a tail slot (the checksum went on but the data did not). Both files are cut to that. An unreadError: the disk cannot read what comes next, of which nobody knows whether it is good, and nothing is cut.
 func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 	data, err := v.fs.OpenFile(v.dataPath(r.id), os.O_RDWR, 0)
 	if err != nil {
@@ -344,7 +352,7 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 	header := make([]byte, headerSize)
 	var sum datanode.Checksum
 	if n, err := sums.ReadAt(header, 0); err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
+		return 0, v.unreadAtStart(fmt.Errorf("read header of the checksums: %w", err))
 	} else if sum, err = decodeHeader(header[:n], r.id); err != nil {
 		// Never synced, so nothing of it was promised.
 		s.log.Warn("open replica has no valid checksum file, it starts empty", "block", r.id, "volume", v.id.Storage, "err", err)
@@ -355,7 +363,7 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 	}
 	length, crc, err := goodLength(tableOf(sum), data, sums, dataSize, decodeTails(header))
 	if err != nil {
-		return 0, err
+		return length, v.unreadAtStart(err)
 	}
 	if length != dataSize {
 		s.log.Info("open replica cut to what its checksums cover", "block", r.id, "volume", v.id.Storage, "from", dataSize, "to", length)
@@ -371,18 +379,34 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 	return length, sums.Truncate(sumsSize(length))
 }
 
-// goodLength returns the length that salvage describes, with the checksum of its last chunk if that is partial.
+// unreadAtStart turns an error of a read into an unreadError, if what was to be read is to blame.
+func (v *volume) unreadAtStart(err error) error {
+	if err := v.skip(err); err != nil {
+		return err
+	}
+	return &unreadError{err}
+}
+
+func isUnread(err error) bool {
+	_, is := errors.AsType[*unreadError](err)
+	return is
+}
+
+// goodLength returns the length that salvage describes, with the checksum of its last chunk if that is partial. With an error, which is of a read, it is how much is good of what comes before, in whole chunks.
 func goodLength(table *crc32.Table, data, sums vfs.File, dataSize int64, tails []tail) (int64, uint32, error) {
 	buf := make([]byte, min(verifyStep, dataSize))
 	want := make([]byte, 4*chunksOf(int64(len(buf))))
 	for off := int64(0); off < dataSize; off += verifyStep {
 		p := buf[:min(verifyStep, dataSize-off)]
-		if _, err := data.ReadAt(p, off); err != nil && !errors.Is(err, io.EOF) {
-			return 0, 0, fmt.Errorf("read at %d: %w", off, err)
+		n, unread := readUpTo(data, p, off)
+		if unread != nil {
+			unread = fmt.Errorf("read at %d: %w", off+int64(n), unread)
+			p = p[:n/chunk*chunk]
 		}
-		n, err := sums.ReadAt(want[:4*chunksOf(int64(len(p)))], sumOffset(off))
-		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, 0, fmt.Errorf("read checksums at %d: %w", sumOffset(off), err)
+		n, err := readUpTo(sums, want[:4*chunksOf(int64(len(p)))], sumOffset(off))
+		if err != nil {
+			unread = fmt.Errorf("read checksums at %d: %w", sumOffset(off)+int64(n), err)
+			p = p[:min(len(p), n/4*chunk)]
 		}
 		stored := want[:n/4*4]
 		for at := int64(0); at < int64(len(p)); at += chunk {
@@ -396,6 +420,9 @@ func goodLength(table *crc32.Table, data, sums vfs.File, dataSize int64, tails [
 			}
 			n, crc := goodPrefix(table, c, stored, off+at, tails)
 			return off + at + n, crc, nil
+		}
+		if unread != nil {
+			return off + int64(len(p)), 0, unread
 		}
 	}
 	return dataSize, 0, nil

@@ -43,8 +43,8 @@ func (v *volume) ask(f func() error) error {
 	return errors.Join(err, silent)
 }
 
-// watchOpening is the watchdog of the opening: it ends the waits for disks of which a call is older than limit, and all of them when the store is left. It runs until the
-// function that it returns is called.
+// watchOpening is the watchdog of the opening: it ends the waits for disks of which a call is older than limit, and all of them when the store is left. Where it is Revive that opens, and an administrator
+// waits for it, disks are not waited for that are slow. It runs until the function that it returns is called.
 func (s *Store) watchOpening(volumes []*volume) (end func()) {
 	limit := s.cfg.DiskTimeout
 	stop := make(chan struct{})
@@ -62,8 +62,12 @@ func (s *Store) watchOpening(volumes []*volume) (end func()) {
 			case <-stop:
 				return
 			}
+			giveUpAt := hangAt
+			if s.reviving.Load() && s.swappers.Load() > 0 {
+				giveUpAt = min(giveUpAt, slowTicks)
+			}
 			for i, v := range volumes {
-				if v.calls.tick() >= hangAt && !silent[i] {
+				if v.calls.tick() >= giveUpAt && !silent[i] {
 					silent[i] = true
 					close(v.silent)
 				}

@@ -3,6 +3,7 @@ package blockstore
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -245,5 +246,43 @@ func TestNoDiskThatIsTriedAnewHoldsUpTheEnd(t *testing.T) {
 		if err := s.Add(VolumeConfig{Path: "/a"}); !errors.Is(err, errLeft) {
 			t.Errorf("it was added: %v", err)
 		}
+	})
+}
+
+// An administrator does not wait for a disk that is tried anew and does not answer again, which is tried later.
+func TestNoDiskThatIsTriedAnewHoldsUpAnAdministrator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := mem.New(1 << 30)
+		h := open(t, disk, "/a", "/b", "/c")
+		check(t, h.Shutdown())
+		stuck := &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		s, err := Open(Config{
+			FS: stuck, Reserve: -1, DiskTimeout: 10 * time.Minute, Logger: slog.New(slog.DiscardHandler),
+			Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}, {Path: "/c"}},
+		})
+		check(t, err)
+		close(stuck.freed)
+		<-stuck.back
+		synctest.Wait()
+		stuck = &stuckFS{FS: disk, under: "/a", call: "stat", freed: make(chan struct{}), back: make(chan struct{})}
+		s.cfg.FS = stuck
+		revived := make(chan []string)
+		go func() { revived <- s.Revive() }()
+		synctest.Wait()
+		began := time.Now()
+		check(t, s.Remove("/c"))
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it was removed after %v", took)
+		}
+		if back := <-revived; len(back) > 0 {
+			t.Errorf("%v are back, and do not answer", back)
+		}
+		close(stuck.freed)
+		<-stuck.back
+		time.Sleep(minPatience)
+		if back := s.Revive(); !slices.Equal(back, []string{"/a"}) {
+			t.Errorf("%v are back", back)
+		}
+		check(t, s.Shutdown())
 	})
 }

@@ -75,9 +75,11 @@ type pack struct {
 	seq  uint64
 	f    vfs.File
 	salt []byte
-	live atomic.Int64 // records in use, and one more while records are appended, and while it is unsettled
+	live atomic.Int64 // records in use, and one more while records are appended, while it is unsettled, and if it is unread
 	// unsettled: a record was finalized since the pack was synced.
 	unsettled atomic.Bool
+	// unread: a page that may be a record's could not be read at the start, see skip.
+	unread bool
 
 	mu      sync.Mutex // guards what follows, and makes appending one at a time
 	end     int64      // where the next record goes; everything below is written
@@ -239,6 +241,17 @@ func (s *slot) read(buf []byte) (sums, data []byte, err error) {
 	return sums, buf[len(sums):], nil
 }
 
+// readSome is read as far as the disk can read: the data may end early.
+func (s *slot) readSome() (sums, data []byte) {
+	n := 4 * chunksOf(s.length)
+	buf := make([]byte, n+s.length)
+	k, _ := readUpTo(s.p.f, buf, s.off+recordHead) // read has said why
+	if int64(k) < n {
+		return nil, nil
+	}
+	return buf[:n], buf[n:k]
+}
+
 // drop deletes the record. Nobody may have the slot any more.
 func (s *slot) drop() error {
 	err := s.p.f.Punch(s.off, recordSize(s.length))
@@ -335,23 +348,37 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if !p.readHead() {
-		if size <= packAlign { // it was being made
-			p.release()
-			return nil
+	sound, err := p.readHead()
+	var l *listing
+	switch {
+	case err != nil: // without the salt nothing in it can be told from what clients write, but the index may know it
+		if err := v.skip(err); err != nil {
+			return errors.Join(err, f.Close())
 		}
+		if l = v.recall(v.packPart(seq), nil); l == nil {
+			s.log.Error("head of a pack cannot be read, the pack is left alone until the next start", "path", v.packPath(seq), "bytes", size, "err", err)
+			return f.Close()
+		}
+		s.log.Error("head of a pack cannot be read, what is in it is known by its index", "path", v.packPath(seq), "bytes", size, "err", err)
+		p.salt = l.salt
+	case sound:
+		l = v.recall(v.packPart(seq), p.salt)
+	case size <= packAlign: // it was being made
+		p.release()
+		return nil
+	default:
 		s.log.Error("pack is damaged and left alone", "path", v.packPath(seq), "bytes", size)
 		return f.Close()
 	}
 	p.at = v.places.add(place{v, p})
-	if l := v.recall(v.packPart(seq), p.salt); l != nil {
+	if l != nil {
 		if err := s.recallPack(p, l); err != nil {
 			return errors.Join(err, f.Close())
 		}
 		p.release()
 		return nil
 	}
-	slots, records, err := p.scan(size)
+	slots, records, err := p.scan(size, p.skip)
 	if err == nil {
 		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
 		err = p.sync()
@@ -368,13 +395,29 @@ func (s *Store) loadPack(v *volume, seq uint64) error {
 	return nil
 }
 
-// readHead reads the head; false: it is damaged.
-func (p *pack) readHead() bool {
+// skip lets a start go on where the disk cannot read what may be a record. The pack stays then, whatever becomes of the records that are known: the next start looks again.
+func (p *pack) skip(off int64, err error) error {
+	if err := p.v.skip(err); err != nil {
+		return err
+	}
+	p.v.log.Error("a page of a pack cannot be read: if a record begins there it is left alone until the next start", "path", p.v.packPath(p.seq), "at", off, "err", err)
+	if !p.unread {
+		p.unread = true
+		p.live.Add(1)
+	}
+	return nil
+}
+
+// readHead reads the head; false: it is damaged. The error says that the disk cannot read it.
+func (p *pack) readHead() (bool, error) {
 	head := make([]byte, len(packMagic)+saltSize+4)
-	n, _ := p.f.ReadAt(head, 0)
+	n, err := p.f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("head of pack %d: %w", p.seq, err)
+	}
 	sealed := len(head) - 4
 	p.salt = head[8:sealed]
-	return n == len(head) && string(head[:8]) == packMagic && binary.BigEndian.Uint32(head[sealed:]) == crcOf(head[:sealed])
+	return n == len(head) && string(head[:8]) == packMagic && binary.BigEndian.Uint32(head[sealed:]) == crcOf(head[:sealed]), nil
 }
 
 // recallPack enters the records of a pack by its index.
@@ -400,6 +443,9 @@ func (s *Store) recallPack(p *pack, l *listing) error {
 		}
 		r, ok, err := p.recordAt(off, l.size, sector)
 		if err != nil {
+			err = p.skip(off, err)
+		}
+		if err != nil {
 			return err
 		}
 		if !ok {
@@ -423,11 +469,15 @@ func (p *pack) recordAt(off, size int64, sector []byte) (record, bool, error) {
 	return r, ok, nil
 }
 
-// scan finds the records, and sets end and durable to what was written and what is known to have been durable.
-func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
+// scan finds the records, and sets durable to what is known to have been durable. Where the disk cannot read skip decides: without an error the scan goes on with the next page, as in a hole. Nothing there is
+// taken for a record that is none, as the salt tells.
+func (p *pack) scan(size int64, skip func(off int64, err error) error) (slots []*slot, records []record, err error) {
 	sector := make([]byte, 512)
 	for off := int64(packAlign); off < size; {
 		r, ok, err := p.recordAt(off, size, sector)
+		if err != nil {
+			err = skip(off, err)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -443,7 +493,8 @@ func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
 }
 
 // loadRecord enters a replica that was finalized, and moves one that was being written into files of its own. A record
-// that ends behind durable may be torn: its state counts if its data matches the checksums.
+// that ends behind durable may be torn: its state counts if its data matches the checksums. Where the disk cannot read its data a finalized one is corrupt, and one that was being
+// written ends there; the record stays what it is.
 func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	v := at.p.v
 	r := &replica{vol: v, id: rec.id, gen: rec.gen, length: rec.length, state: datanode.Finalized, packed: at}
@@ -470,8 +521,17 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 		return s.admit(r)
 	}
 	sums, data, err := at.read(nil)
-	if err != nil && !errors.Is(err, io.EOF) { // the pack may end early
-		return err
+	unread := err != nil && !errors.Is(err, io.EOF) // the pack may end early
+	if unread {
+		if err := v.skip(err); err != nil {
+			return err
+		}
+		s.log.Error("data of a record cannot be read", "block", r.blockLocked().String(), "volume", v.id.Storage, "finalized", final, "err", err)
+		if final {
+			r.bad = true
+			return s.admit(r)
+		}
+		sums, data = at.readSome()
 	}
 	good := int64(0)
 	for good < int64(len(data)) {
@@ -483,6 +543,10 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	}
 	if final && good == rec.length {
 		return s.admit(r)
+	}
+	if good == 0 && unread {
+		v.leaveAlone(r)
+		return nil
 	}
 	if good == 0 {
 		return at.drop()
@@ -506,10 +570,12 @@ func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
 	if err := errors.Join(d.Close(), m.Close()); err != nil {
 		return err
 	}
-	r.length, r.state, r.suffix, r.packed = good, datanode.RWR, sufRBW, nil
-	if err := at.drop(); err != nil {
+	if unread {
+		v.leaveAlone(r) // the next start drops it, for the files, unless something drops it before
+	} else if err := at.drop(); err != nil {
 		return err
 	}
+	r.length, r.state, r.suffix, r.packed = good, datanode.RWR, sufRBW, nil
 	return s.admit(r)
 }
 

@@ -50,7 +50,9 @@ func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
 func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 	rd, err := s.openReaderOf(r, b)
 	if errors.Is(err, errVanished) {
-		if !s.vanished(r) {
+		if gone, cannot := s.vanished(r); cannot != nil {
+			err = cannot
+		} else if !gone {
 			err = s.readFailed(r, err)
 		}
 		return nil, err
@@ -67,38 +69,41 @@ func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 var errVanished = metadata.Errorf(metadata.ErrReplicaNotFound, "its file is gone")
 
 // vanished forgets a finalized replica whose data is gone although its volume is there and works: there is nothing to keep, nor to mend,
-// and the namenode hears that it is not here any more, as from HDFS's datanode. A start that finds the file again reports it.
-func (s *Store) vanished(r *replica) bool {
+// and the namenode hears that it is not here any more, as from HDFS's datanode. A start that finds the file again reports it. The error says why that cannot be found out just now.
+func (s *Store) vanished(r *replica) (bool, error) {
 	if !r.acquire(&r.io) {
-		return false
+		return false, nil
 	}
 	defer r.io.Unlock()
 	if !r.acquire(&r.mu) {
-		return false
+		return false, nil
 	}
 	gen, still := r.gen, !r.gone && r.state == datanode.Finalized && r.packed == nil && r.suffix != 0
 	view := r.viewLocked()
 	r.mu.Unlock()
 	if !still {
-		return true // it is something else by now
+		return true, nil // it is something else by now
 	}
 	v := r.vol
 	_, err := v.fs.Stat(v.dataPath(r.id))
 	_, there := v.fs.Stat(filepath.Join(v.path, versionFile)) // of a volume that was unmounted everything is gone
-	if !errors.Is(err, fs.ErrNotExist) || there != nil {
-		return false
+	if either := errors.Join(err, there); ofProcess(either) {
+		return false, v.check(either)
 	}
-	if v.probe(); v.err() != nil {
-		return false
+	if !errors.Is(err, fs.ErrNotExist) || there != nil {
+		return false, nil
+	}
+	if err := v.probe(); err != nil {
+		return false, err
 	}
 	s.log.Error("replica is gone: its file has vanished", "block", view.Block.String(), "volume", view.Volume)
 	if s.instead(r, true) { // it was saved
-		return true
+		return true, nil
 	}
 	if err := s.removeReplica(r, gen, false); err != nil {
 		s.log.Warn("what is left of a replica is not removed", "block", view.Block.String(), "err", err)
 	}
-	return true
+	return true, nil
 }
 
 // openReaderOf is openReader that only says that the data has vanished.
@@ -256,7 +261,7 @@ func (rd *reader) Sums(dst []byte, off, end int64) ([]byte, error) {
 }
 
 // openFailed and readFailed judge an error of reading a replica: the replica is corrupt, and the disk is asked whether
-// it still works. r.mu is held in those that end in Locked and in openFailed.
+// it still works. What this process has not enough of (ofProcess) says nothing of either. r.mu is held in those that end in Locked and in openFailed.
 func (s *Store) openFailed(r *replica, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || !errors.Is(err, fs.ErrPermission) {
 		return s.readFailedLocked(r, err)
@@ -265,9 +270,8 @@ func (s *Store) openFailed(r *replica, err error) error {
 }
 
 func (s *Store) readFailedLocked(r *replica, err error) error {
-	r.vol.probe()
-	if vErr := r.vol.err(); vErr != nil {
-		return vErr
+	if err := r.vol.cannotTell(err); err != nil {
+		return err
 	}
 	return s.unreadableLocked(r, err)
 }
@@ -290,9 +294,8 @@ func (s *Store) readFailed(r *replica, err error) error {
 // failed is readFailed, but what is not any more what was opened is not corrupt.
 func (rd *reader) failed(err error) error {
 	r := rd.r
-	r.vol.probe()
-	if vErr := r.vol.err(); vErr != nil {
-		return vErr
+	if err := r.vol.cannotTell(err); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -420,6 +423,9 @@ func (s *Store) Verify(ctx context.Context, id metadata.BlockID, o datanode.Veri
 	healed := r.bad && r.length == rd.view.Visible
 	if healed {
 		r.bad = false
+		if r.suffix == sufUnsynced { // see judge
+			r.vol.unsettled.put(unsettledOne{r: r})
+		}
 		s.log.Warn("replica that was corrupt is intact", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
 	}
 	if healed || o.Tell {

@@ -124,6 +124,9 @@ func (s *Store) update(r *replica, b metadata.Block, recovery metadata.Generatio
 		r.settleLocked()
 		r.open = o
 		r.mu.Unlock()
+		if err := w.cutRest(have, o.lastCRC); err != nil {
+			return datanode.Replica{}, err
+		}
 	}
 	if length < have {
 		if err := w.cutDurably(length); err != nil {
@@ -138,6 +141,18 @@ func (s *Store) update(r *replica, b metadata.Block, recovery metadata.Generatio
 	r.recovery = 0
 	r.mu.Unlock()
 	return v, nil
+}
+
+// cutRest cuts off what a start could not read, and left where it was: the replica ends before it, with a whole chunk, and is about to be finalized. r.io is held.
+func (w *writer) cutRest(have int64, crc uint32) error {
+	size, err := w.data.Size()
+	if err != nil {
+		return w.r().vol.check(err)
+	}
+	if size <= have || have%chunk != 0 {
+		return nil
+	}
+	return w.truncate(have, crc)
 }
 
 // cutDurably cuts the replica to length. r.io is held.

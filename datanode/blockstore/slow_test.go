@@ -2,11 +2,14 @@ package blockstore
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -182,6 +185,86 @@ func TestAVolumeIsNotOpenedAnewWhileCallsAreUnderWay(t *testing.T) {
 	<-done
 	check(t, h.Add(VolumeConfig{Path: v.path}))
 	h.settled()
+}
+
+// A volume that was given back while calls of its disk are under way is locked until they have come back: what they do then would be done to what another process finds there.
+func TestAVolumeStaysLockedWhileCallsAreUnderWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		call, under, path string
+		begin, end        func(h *harness) error
+	}{
+		"given back": {"remove", "/a/blocks", "/a", func(h *harness) error { return h.Delete(block(1, 7, 0)) }, func(h *harness) error { return h.Remove("/a") }},
+		"left":       {"rename", "/c/" + versionFile, "/c", func(h *harness) error { return h.Add(VolumeConfig{Path: "/c"}) }, func(h *harness) error { h.Leave(); return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := mem.New(1 << 24)
+			disk := faulty.New(inner)
+			h := open(t, disk, "/a", "/b")
+			for h.get(1) == nil || h.get(1).vol.path != "/a" {
+				check(t, h.Delete(block(1, 7, 0)))
+				h.put(1, 7, pattern(100_000))
+			}
+			for _, v := range h.all() {
+				v.endWait = 50 * time.Millisecond
+			}
+			stuck, free := hang(t, disk, c.call, c.under)
+			done := make(chan error, 1)
+			go func() { done <- c.begin(h) }()
+			<-stuck
+			check(t, c.end(h))
+			if lock, err := lockVolume(inner, c.path); err == nil {
+				t.Error("it is not locked while a call is under way")
+				check(t, lock.Close())
+			}
+			free()
+			<-done
+			for {
+				if lock, err := lockVolume(inner, c.path); err == nil {
+					check(t, lock.Close())
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// Who removes what was left alone of a block keeps only those waiting who need that to be gone. What could not be removed is there for the next one.
+func TestWhatWasLeftAloneGoesWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := mem.New(1 << 24)
+		disk := faulty.New(inner)
+		h := open(t, disk)
+		h.put(1, 7, pattern(100_000))
+		v := h.get(1).vol
+		v.leaveAlone(h.get(1))
+		sums := v.sumsPath(1, 7, sufMeta)
+		disk.Set(faulty.Nth(1, "remove", sums, true, syscall.ENOSPC))
+		wantKind(t, v.dropStrays(1), metadata.ErrNoSpace)
+		if !v.hasStray(1, 7) {
+			t.Error("what could not be removed is forgotten")
+		}
+		_, free := hang(t, disk, "remove", sums)
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- v.dropStrays(1) }()
+		synctest.Wait()
+		if !v.dirMu.TryLock() {
+			free()
+			t.Fatal("everybody waits for the disk")
+		}
+		v.dirMu.Unlock()
+		check(t, v.dropStrays(2))
+		go func() { second <- v.dropStrays(1) }()
+		synctest.Wait()
+		if over(second) || !v.hasStray(1, 7) {
+			t.Error("the second one does not wait for what the first one removes")
+		}
+		free()
+		check(t, errors.Join(<-first, <-second))
+		if _, err := inner.Stat(sums); !errors.Is(err, fs.ErrNotExist) || v.hasStray(1, 7) {
+			t.Errorf("it is still there: %v", err)
+		}
+	})
 }
 
 // How long a volume has to wait until it is opened anew doubles each time that it is given up soon after, and begins anew when it was well for long.

@@ -67,6 +67,8 @@ type Store struct {
 	rescue   chan struct{} // capacity 1: a volume has failed
 
 	swapMu    sync.Mutex          // held by who changes the list of volumes, or their identities after Open
+	swappers  atomic.Int32        // administrators who wait for swapMu
+	reviving  atomic.Bool         // Revive has swapMu
 	patient   map[string]patience // by path, see Revive; guarded by swapMu
 	removed   map[string]*volume  // by path, those that were given back, or not opened, while their disks did not answer; guarded by swapMu
 	idMu      sync.Mutex          // guards the identities; after swapMu

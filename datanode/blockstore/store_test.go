@@ -676,6 +676,119 @@ func TestReadErrorOfAWorkingDiskMarksTheReplicaCorrupt(t *testing.T) {
 	}
 }
 
+// What this process has not enough of, files or memory, says nothing of a replica: it is there afterwards as it was, and nobody hears that it is damaged.
+func TestAProcessThatIsShortOfFilesFindsNoDamage(t *testing.T) {
+	const big, packed = 7, 8
+	all := func(op faulty.Op) bool { return op.Call != "stat" }
+	probe := func(op faulty.Op) bool { return strings.HasSuffix(op.Name, probeFile) }
+	for name, c := range map[string]struct {
+		id    metadata.BlockID
+		cause syscall.Errno
+		fails func(op faulty.Op) bool
+		// probed: it is the disk that does not read, and only asking whether it works that fails so.
+		probed bool
+	}{
+		"open, of the process":   {big, syscall.EMFILE, func(op faulty.Op) bool { return op.Call == "open" }, false},
+		"open, of the machine":   {big, syscall.ENFILE, func(op faulty.Op) bool { return op.Call == "open" }, false},
+		"everything, of memory":  {big, syscall.ENOMEM, all, false},
+		"a record, of memory":    {packed, syscall.ENOMEM, all, false},
+		"checksums, of files":    {big, syscall.EMFILE, func(op faulty.Op) bool { return op.Call == "open" && strings.HasSuffix(op.Name, ".meta") }, false},
+		"the probe":              {big, syscall.EMFILE, probe, true},
+		"the probe for a record": {packed, syscall.ENOMEM, probe, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := faulty.New(mem.New(1 << 22))
+			h := open(t, disk)
+			h.put(big, 1, pattern(40_000))
+			h.put(packed, 1, pattern(1000))
+			rd := must[datanode.Reader](t)(h.Store.Open(block(int64(c.id), 1, 0)))
+			defer rd.Close()
+			disk.Set(func(op faulty.Op) error {
+				switch {
+				case c.fails(op):
+					return c.cause
+				case c.probed && (op.Call == "read" || op.Call == "size"):
+					return syscall.EIO
+				}
+				return nil
+			})
+			calls := map[string]func() error{
+				"open": func() error {
+					rd, err := h.Store.Open(block(int64(c.id), 1, 0))
+					if err == nil {
+						_, err = rd.ReadAt(make([]byte, 100), 0)
+						rd.Close()
+					}
+					return err
+				},
+				"verify": func() error { return h.Verify(t.Context(), c.id, datanode.VerifyOptions{Tell: true}) },
+				"sizes":  func() error { return h.CheckSizes(c.id) },
+			}
+			for what, call := range calls {
+				if err := call(); !errors.Is(err, metadata.ErrIO) || errors.Is(err, metadata.ErrCorrupt) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if h.Confirm(block(int64(c.id), 1, 40_000)) {
+				t.Error("it is confirmed")
+			}
+			if c.id == big && (c.probed || c.cause == syscall.ENOMEM) { // who has it open
+				_, err := rd.ReadAt(make([]byte, 100), 0)
+				if !errors.Is(err, metadata.ErrIO) || errors.Is(err, metadata.ErrCorrupt) {
+					t.Errorf("read: %v", err)
+				}
+			}
+			disk.Set(nil)
+			if k := h.kinds(c.id); k != "RECEIVING RECEIVED" || len(h.Corrupt()) > 0 {
+				t.Errorf("announced %s, corrupt are %v", k, h.Corrupt())
+			}
+			check(t, h.all()[0].err())
+			check(t, h.Verify(t.Context(), c.id, datanode.VerifyOptions{}))
+			h.wantContent(int64(c.id), pattern(map[metadata.BlockID]int{big: 40_000, packed: 1000}[c.id]))
+		})
+	}
+}
+
+// A replica whose file cannot be looked for just now has not vanished, nor is it damaged.
+func TestWhatCannotBeLookedForHasNotVanished(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 22))
+	h := open(t, disk)
+	h.put(7, 1, pattern(40_000))
+	for _, call := range []string{"stat", "open"} {
+		disk.Set(func(op faulty.Op) error {
+			switch {
+			case op.Call == "open" && strings.HasSuffix(op.Name, dataName(7)):
+				return syscall.ENOENT
+			case op.Call == "stat" && strings.HasSuffix(op.Name, dataName(7)) && call != "stat":
+				return syscall.ENOENT
+			case op.Call == call:
+				return syscall.ENOMEM
+			}
+			return nil
+		})
+		_, err := h.Store.Open(block(7, 1, 0))
+		wantKind(t, err, metadata.ErrIO)
+	}
+	disk.Set(nil)
+	if k := h.kinds(7); k != "RECEIVING RECEIVED" {
+		t.Errorf("announced %s", k)
+	}
+	h.wantContent(7, pattern(40_000))
+}
+
+// What is to be kept in the trash is not removed because it cannot be read for want of memory.
+func TestTheTrashLosesNothingForWantOfMemory(t *testing.T) {
+	disk := faulty.New(mem.New(1 << 22))
+	h := open(t, disk)
+	h.put(7, 1, pattern(1000))
+	disk.Set(faulty.Nth(1, "read", packExt, true, syscall.ENOMEM))
+	wantKind(t, h.Discard(block(7, 1, 0)), metadata.ErrIO)
+	disk.Set(nil)
+	check(t, h.Shutdown())
+	h = open(t, disk)
+	h.wantContent(7, pattern(1000))
+}
+
 func TestBitFlipsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	h := open(t, vfs.OS, dir)

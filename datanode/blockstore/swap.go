@@ -22,9 +22,18 @@ import (
 //
 // Errors: ErrInvalidArgument, the path is not usable or there already; datanode.ErrVolumeInUse, ErrVolumeOwner and ErrVolumeVersion; and those of the disk.
 func (s *Store) Add(c VolumeConfig) error {
-	s.swapMu.Lock()
+	s.takeSwap()
 	defer s.swapMu.Unlock()
 	return s.add(c)
+}
+
+// takeSwap takes s.swapMu for an administrator, for whom Revive gives up a disk that does not answer (watchOpening).
+func (s *Store) takeSwap() {
+	s.swappers.Add(1)
+	defer s.swappers.Add(-1)
+	for !s.swapMu.TryLock() { // as Leave does
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // add is Add with s.swapMu held.
@@ -50,7 +59,7 @@ func (s *Store) add(c VolumeConfig) error {
 		s.retire(others[at], nil) // it stays in the list as failed until this one works
 		others = slices.Delete(others, at, at+1)
 	}
-	if old := s.removed[path]; old != nil && !old.ended(old.endWait) { // they may change what is found
+	if old := s.removed[path]; old != nil && !(old.ended(old.endWait) && old.freed(old.endWait)) { // they may change what is found
 		return metadata.Errorf(metadata.ErrIO, "volume %s: calls of its disk that did not come back before it was given back are still under way", path)
 	}
 	delete(s.removed, path)
@@ -67,8 +76,7 @@ func (s *Store) add(c VolumeConfig) error {
 	}
 	s.settleNames(before, others, err == nil)
 	if err != nil {
-		s.retire(v, err)
-		if v.calls.oldest() >= 0 {
+		if !s.retire(v, err) {
 			s.removed[v.path] = v // it is not tried again before they have come back
 		}
 		return fmt.Errorf("volume %s: %w", v.path, explain(err))
@@ -82,12 +90,17 @@ func (s *Store) add(c VolumeConfig) error {
 
 // Revive opens the volumes anew that were given up because their disk did not answer, or that it did not open for that or because another process had locked them, if no call is under way there any more, and returns the paths of those that
 // work again. The owner reports them to the namenode afterwards. A volume that is given up for that over and over has to wait, for a minute, then two, and so on up to an hour; one that was
-// well for calmTimes as long as it has to wait begins anew. One that is locked, or does not answer yet, is tried again after lockedPause, or minPatience, however often.
+// well for calmTimes as long as it has to wait begins anew. One that is locked, or does not answer yet, is tried again after lockedPause, or minPatience, however often. Who calls Add or Remove meanwhile waits for a disk that answers, and some seconds for one that does not.
 func (s *Store) Revive() []string {
 	s.swapMu.Lock()
 	defer s.swapMu.Unlock()
+	s.reviving.Store(true)
+	defer s.reviving.Store(false)
 	var back []string
 	for _, v := range s.all() {
+		if s.swappers.Load() > 0 { // the rest comes with the next call
+			break
+		}
 		old := s.removed[v.path]
 		if !v.hung.Load() || v.err() == nil || v.calls.oldest() >= 0 || old != nil && old.calls.oldest() >= 0 || s.cfg.Now().Before(s.patient[v.path].until) {
 			continue
@@ -329,7 +342,7 @@ var errRemoved = metadata.Errorf(metadata.ErrIO, "it was taken out of the datano
 // end. What is on it stays there. From memory everything is brought to disks first, and what is being written goes on there. The owner tells the namenode
 // afterwards. The last volume that works cannot be removed.
 func (s *Store) Remove(path string) error {
-	s.swapMu.Lock()
+	s.takeSwap()
 	defer s.swapMu.Unlock()
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -362,8 +375,7 @@ func (s *Store) Remove(path string) error {
 		}
 	}
 	s.tellSiblings(rest)
-	s.retire(v, errRemoved)
-	if v.calls.oldest() >= 0 {
+	if !s.retire(v, errRemoved) {
 		s.removed[v.path] = v
 	}
 	s.log.Info("volume removed", "volume", v.id.Storage, "path", v.path)
@@ -414,6 +426,19 @@ func (v *volume) ended(limit time.Duration) bool {
 	return true
 }
 
+// freed waits until the lock of a volume that was given back is free, and reports whether it is.
+func (v *volume) freed(limit time.Duration) bool {
+	if v.unlocked == nil { // it had none
+		return true
+	}
+	select {
+	case <-v.unlocked:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
 // on are the replicas of a volume that are not at rest; if it is leaving, all that there will ever be.
 func (s *Store) on(v *volume) []*replica {
 	var all []*replica
@@ -430,8 +455,9 @@ func (s *Store) on(v *volume) []*replica {
 	return all
 }
 
-// retire takes a volume that is not in the list out of everything, and closes what is open there.
-func (s *Store) retire(v *volume, cause error) {
+// retire takes a volume that is not in the list out of everything, and closes what is open there. False: calls of its disk are still under way. They may change something there when the disk answers, so the volume
+// stays locked, for every process, until they have come back.
+func (s *Store) retire(v *volume, cause error) bool {
 	v.leaving.Store(true)
 	s.forgetResting(v)
 	all := s.on(v)
@@ -481,18 +507,25 @@ func (s *Store) retire(v *volume, cause error) {
 	}
 	lock := v.lock
 	v.lock = nil
-	closed := make(chan struct{})
+	v.unlocked = make(chan struct{})
 	go func() {
-		defer close(closed)
+		defer close(v.unlocked)
 		for _, p := range packs {
 			_ = p.f.Close() // nothing of it is used any more
 		}
-		if lock != nil {
-			_ = lock.Close()
+		if lock == nil {
+			return
 		}
+		for v.calls.oldest() >= 0 {
+			time.Sleep(look)
+		}
+		_ = lock.Close()
 	}()
+	wait := min(leaveWait, v.endWait)
 	select {
-	case <-closed:
-	case <-time.After(v.endWait): // the disk does not answer
+	case <-s.leaves: // which waits for who opens a volume
+		wait = 0
+	default:
 	}
+	return v.ended(wait) && v.freed(v.endWait)
 }

@@ -27,7 +27,7 @@ import (
 //	blk_<id>_<generation>_<seconds>.lost       data
 //	blk_<id>_<generation>_<seconds>.lostsums   checksums, as FORMAT.md has them
 //
-// where seconds is the Unix time. It is removed after Config.Keep, earlier when new replicas need the room or when the
+// where seconds is the Unix time. It is removed after Config.Keep, of which a process that finds it takes the part to be over that its clock says then, earlier when new replicas need the room or when the
 // trash is larger than a twentieth of the volume, the oldest first.
 const (
 	lostData = ".lost"
@@ -47,7 +47,9 @@ type trash struct {
 	// keep is how long; negative: nothing is kept. limit is how many bytes.
 	keep  time.Duration
 	limit int64
-	now   func() time.Time
+	// now is the clock, which names are made of. It may be wrong, or be set; age goes by up, how long this process has been up.
+	now func() time.Time
+	up  func() time.Duration
 }
 
 // lost is one replica in the trash.
@@ -56,6 +58,19 @@ type lost struct {
 	gen  metadata.Generation
 	at   int64 // Unix seconds
 	size int64 // of both files
+	// since when it is there, as trash.up has it; of one that was found at the start that may be before 0.
+	since time.Duration
+}
+
+// startedAt is when this process did.
+var startedAt = time.Now()
+
+// upTime is how long this process has been up, whatever is done to the clock.
+func upTime() time.Duration { return time.Since(startedAt) }
+
+// sinceOf is since when an item is there that was found with a time in its name: not since a time that has not come, by a clock that was ahead when it was made, or is behind now.
+func (t *trash) sinceOf(at int64) time.Duration {
+	return t.up() - max(t.now().Sub(time.Unix(at, 0)), 0)
 }
 
 // path is the name of one of the two files.
@@ -94,7 +109,7 @@ func (t *trash) add(l lost) {
 func (t *trash) sort() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slices.SortFunc(t.items, func(a, b lost) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(t.items, func(a, b lost) int { return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.at, b.at)) })
 }
 
 // oldest takes the first item out if it is due: it has been kept long enough, the trash is too large, or its room is wanted.
@@ -105,7 +120,7 @@ func (t *trash) oldest(wanted bool) (lost, bool) {
 		return lost{}, false
 	}
 	l := t.items[0]
-	if !wanted && t.bytes.Load() <= t.limit && t.now().Sub(time.Unix(l.at, 0)) < t.keep {
+	if !wanted && t.bytes.Load() <= t.limit && t.up()-l.since < t.keep {
 		return lost{}, false
 	}
 	t.items = t.items[1:]
@@ -154,12 +169,15 @@ func (s *Store) Discard(b metadata.Block) error { return s.delete(b, true) }
 // bin moves what is on disk of a replica into the trash. r.io is held.
 func (r *replica) bin() error {
 	v := r.vol
-	l := lost{id: r.id, gen: r.gen, at: v.trash.now().Unix(), size: r.length + sumsSize(r.length)}
+	l := lost{id: r.id, gen: r.gen, at: v.trash.now().Unix(), since: v.trash.up(), size: r.length + sumsSize(r.length)}
 	if v.trash.keep < 0 || r.length == 0 || r.state == datanode.Temporary || l.size > v.trash.limit {
 		return r.discard()
 	}
 	if r.packed != nil {
 		sums, data, err := r.packed.read(nil)
+		if ofProcess(err) {
+			return v.check(err) // the next start finds it again
+		}
 		if err != nil {
 			return r.discard() // there is nothing left of it
 		}
@@ -213,6 +231,7 @@ func (s *Store) loadLost(v *volume, l lost, ext string) error {
 			return err
 		}
 	}
+	l.since = v.trash.sinceOf(l.at)
 	v.trash.add(l)
 	return nil
 }

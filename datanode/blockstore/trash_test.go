@@ -64,12 +64,70 @@ func TestDiscardedReplicasAreKeptForADay(t *testing.T) {
 	if names := lostFiles(t, dir); len(names) != 4 {
 		t.Errorf("after a restart there are %v", names)
 	}
-	h.all()[0].trash.now = func() time.Time { return time.Now().Add(DefaultKeep + time.Minute) }
+	h.all()[0].trash.up = func() time.Duration { return upTime() + DefaultKeep + time.Minute }
 	check(t, h.EmptyTrash(storage))
 	if names := lostFiles(t, dir); len(names) > 0 {
 		t.Errorf("after a day there are %v", names)
 	}
 	check(t, h.Shutdown())
+}
+
+// A clock that is wrong for a while neither keeps the trash from being emptied nor empties it.
+func TestTheTrashLivesWithAWrongClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	disk := mem.New(8 << 20)
+	h := open(t, disk)
+	wall, up := time.Now(), upTime()
+	clocks := func() {
+		v := h.all()[0]
+		v.trash.now, v.trash.up = func() time.Time { return wall }, func() time.Duration { return up }
+	}
+	pass := func(d time.Duration) { wall, up = wall.Add(d), up+d }
+	left := func() int {
+		t.Helper()
+		v := h.all()[0]
+		check(t, h.EmptyTrash(v.id.Storage))
+		v.trash.mu.Lock()
+		defer v.trash.mu.Unlock()
+		return len(v.trash.items)
+	}
+	discard := func(id int64) {
+		h.put(id, 1, pattern(40_000))
+		check(t, h.Discard(block(id, 1, 0)))
+	}
+	clocks()
+	discard(1)
+	wall = wall.Add(year) // it jumps ahead
+	discard(2)
+	if n := left(); n != 2 {
+		t.Errorf("a jump of the clock leaves %d", n)
+	}
+	wall = wall.Add(-year)
+	discard(3)
+	pass(DefaultKeep - time.Minute)
+	if n := left(); n != 3 {
+		t.Errorf("before a day has passed there are %d", n)
+	}
+	pass(2 * time.Minute)
+	if n := left(); n != 0 {
+		t.Errorf("after a day there are %d", n)
+	}
+
+	wall = time.Now().Add(year)
+	discard(4) // by a clock that is ahead
+	wall = time.Now()
+	discard(5)
+	check(t, h.Shutdown())
+	h = open(t, disk)
+	wall, up = time.Now(), upTime()
+	clocks()
+	if n := left(); n != 2 {
+		t.Errorf("after a restart there are %d", n)
+	}
+	pass(DefaultKeep + time.Minute)
+	if n := left(); n != 0 {
+		t.Errorf("a day after the restart there are %d", n)
+	}
 }
 
 func b2id(name string) metadata.BlockID {

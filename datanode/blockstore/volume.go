@@ -48,10 +48,13 @@ type volume struct {
 	gaveUp   atomic.Int64  // when, in Unix nanoseconds
 	leaving  atomic.Bool   // its replicas are being taken out, and none comes any more; set before the shards are looked through
 	gone     chan struct{} // closed when the volume has failed
+	unlocked chan struct{} // closed when the lock of one that was given back is free
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	telling  sync.Mutex    // held by who writes which others there are
 	guessed  bool          // it was never opened, and its name is a guess, see nameBroken
 	broken   error         // why it could not be opened; only while the store is being opened
+	// unreadable is how many places could not be read when the volume was opened.
+	unreadable atomic.Int64
 
 	index     volumeIndex
 	trash     trash
@@ -70,6 +73,8 @@ type volume struct {
 	dirs  map[string]bool // subdirectories that exist durably
 	// strays are the replicas that were left alone (Store.admitLate), by block.
 	strays map[metadata.BlockID][]stray
+	// dropping are the blocks whose strays somebody is removing; closed when that has ended.
+	dropping map[metadata.BlockID]chan struct{}
 
 	packMu  sync.Mutex
 	pack    *pack  // that records are appended to, nil before the first
@@ -87,6 +92,7 @@ type volume struct {
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
 	v := &volume{gone: make(chan struct{}), silent: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
 	v.fs = watched{fsys, v}
+	v.trash.up = upTime
 	v.trash.now, v.usageWait, v.endWait, v.indexWait = time.Now, usageWait, endWait, indexLast
 	return v
 }
@@ -116,8 +122,8 @@ func (v *volume) check(err error) error {
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrNoSpace)
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO) // this process's limit, not the disk's fault
+	case ofProcess(err):
+		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO)
 	case errors.Is(err, fs.ErrNotExist):
 		if _, gone := v.fs.Stat(filepath.Join(v.path, versionFile)); gone == nil {
 			return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrCorrupt) // a file is missing, not the disk
@@ -125,6 +131,11 @@ func (v *volume) check(err error) error {
 	}
 	v.fail(err)
 	return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO)
+}
+
+// ofProcess reports whether an error is one of this process or its machine, which has too many files open or no memory left: it says nothing of a disk, nor of what is on it.
+func ofProcess(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // checkSync is check for fsync, after whose failure, even for want of space, nobody knows what is on the disk.
@@ -135,8 +146,9 @@ func (v *volume) checkSync(err error) error {
 	return v.check(err)
 }
 
-// probe finds out whether the disk still takes writes, after a read failed.
-func (v *volume) probe() {
+// probe finds out whether the disk still takes writes, after a read failed. An error, of kind ErrIO: it does not, and the volume has failed, or this process cannot ask it just now, and what could not
+// be read is as good as it was.
+func (v *volume) probe() error {
 	name := filepath.Join(v.path, probeFile)
 	f, err := v.fs.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
@@ -146,7 +158,66 @@ func (v *volume) probe() {
 		}
 		err = errors.Join(err, f.Close(), v.fs.Remove(name))
 	}
-	_ = v.check(err)
+	err = v.check(err)
+	if failed := v.err(); failed != nil {
+		return failed
+	}
+	if ofProcess(err) {
+		return err
+	}
+	return nil
+}
+
+// ofMedium reports whether an error says that the disk cannot read what is there.
+func ofMedium(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EIO, syscall.EBADMSG, syscall.ENODATA, syscall.EILSEQ} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// mostUnread is how many places that cannot be read a volume may have when it is opened: each takes a disk seconds, and one that has more is about to fail.
+const mostUnread = 256
+
+// skip judges an error of reading something while the volume is opened. nil: it is of what was to be read, which is counted, and the rest is worth to be opened, as the volume takes a write.
+func (v *volume) skip(err error) error {
+	if !ofMedium(err) {
+		return err
+	}
+	if n := v.unreadable.Add(1); n > mostUnread {
+		return fmt.Errorf("%d places cannot be read, the last one because of: %w", n, err)
+	}
+	return v.cannotTell(err)
+}
+
+// readUpTo reads as much of p as the disk can read; the error says why that is not all. It is nil where the file ends.
+func readUpTo(f vfs.File, p []byte, off int64) (int, error) {
+	n, err := f.ReadAt(p, off)
+	if err == nil || errors.Is(err, io.EOF) {
+		return n, nil
+	}
+	for n = 0; n < len(p); {
+		step := min(len(p)-n, int(pageSize-(off+int64(n))%pageSize))
+		k, err := f.ReadAt(p[n:n+step], off+int64(n))
+		n += k
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// cannotTell is why an error of a read says nothing of what was to be read; nil: the volume works otherwise, so it does.
+func (v *volume) cannotTell(err error) error {
+	if ofProcess(err) {
+		return v.check(err)
+	}
+	return v.probe()
 }
 
 // room is how many bytes new replicas may take: what is free, less the reserve, less what open ones will take. If that is
@@ -183,7 +254,7 @@ func (v *volume) status() datanode.VolumeStatus {
 		return s
 	}
 	s.Used, s.Replicas, s.Slow = v.used.Load(), int(v.replicas.Load()), v.slow.Load()
-	s.Opened = datanode.Opened{Indexed: int(v.index.taken.Load()), Scanned: int(v.index.scanned.Load()), Took: time.Duration(v.index.took.Load())}
+	s.Opened = datanode.Opened{Indexed: int(v.index.taken.Load()), Scanned: int(v.index.scanned.Load()), Unread: int(v.unreadable.Load()), Took: time.Duration(v.index.took.Load())}
 	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
 		s.Remaining = max(0, u.Free+v.trash.bytes.Load()+v.memory.bytes.Load()-v.reserve) // the trash makes room, and so does what was saved
@@ -235,15 +306,39 @@ func (v *volume) hasStray(id metadata.BlockID, gen metadata.Generation) bool {
 }
 
 // dropStrays removes what was left alone of a block, durably, before other data gets the name of its data, or a record of the block is written: no start may take the files for
-// those of the other data, nor keep a record or files of what was left alone in place of what came later. It commits nothing, as it runs in commits.
+// those of the other data, nor keep a record or files of what was left alone in place of what came later. It commits nothing, as it runs in commits. Of two who come for a block one waits for the other; what could not be removed is
+// left for whoever comes next. Nobody else waits for the disk.
 func (v *volume) dropStrays(id metadata.BlockID) error {
 	v.dirMu.Lock()
 	defer v.dirMu.Unlock()
-	for left := v.strays[id]; len(left) > 0; left = v.strays[id] {
-		if err := v.dropStray(id, &left[0]); err != nil {
+	for len(v.strays[id]) > 0 {
+		if busy := v.dropping[id]; busy != nil {
+			v.dirMu.Unlock()
+			select {
+			case <-busy:
+			case <-v.gone: // who is busy may never come back
+			}
+			v.dirMu.Lock()
+			if err := v.err(); err != nil {
+				return err
+			}
+			continue
+		}
+		one := v.strays[id][0] // it stays there until it is gone
+		done := make(chan struct{})
+		if v.dropping == nil {
+			v.dropping = map[metadata.BlockID]chan struct{}{}
+		}
+		v.dropping[id] = done
+		v.dirMu.Unlock()
+		err := v.dropStray(id, &one)
+		v.dirMu.Lock()
+		delete(v.dropping, id)
+		close(done)
+		if err != nil {
 			return err
 		}
-		if v.strays[id] = left[1:]; len(left) == 1 {
+		if v.strays[id] = v.strays[id][1:]; len(v.strays[id]) == 0 {
 			delete(v.strays, id)
 		}
 	}

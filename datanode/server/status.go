@@ -48,9 +48,10 @@ type volumeHealth struct {
 	Slow      bool        `json:"slow,omitempty"`
 	Failed    string      `json:"failed,omitempty"`
 	Scrub     scrubHealth `json:"scrub"`
-	// Of the volume's opening: directories and packs taken from its index, scanned ones, and how long it took.
+	// Of the volume's opening: directories and packs taken from its index, scanned ones, places that could not be read, and how long it took.
 	Indexed int     `json:"indexed"`
 	Scanned int     `json:"scanned"`
+	Unread  int     `json:"unread,omitempty"`
 	Opening float64 `json:"opening_seconds"`
 }
 
@@ -79,7 +80,7 @@ func (s *Server) health() health {
 	for _, v := range s.store.Volumes() {
 		o := volumeHealth{ID: v.ID, Path: v.Path, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Replicas: v.Replicas, Slow: v.Slow}
 		o.Scrub = s.scrubbed(v.ID)
-		o.Indexed, o.Scanned, o.Opening = v.Opened.Indexed, v.Opened.Scanned, v.Opened.Took.Seconds()
+		o.Indexed, o.Scanned, o.Unread, o.Opening = v.Opened.Indexed, v.Opened.Scanned, v.Opened.Unread, v.Opened.Took.Seconds()
 		if v.Failed != nil {
 			o.Failed = v.Failed.Error()
 		}
@@ -119,6 +120,9 @@ func (s *Server) report() status.Report {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("volume %s failed: %s", v.Path, v.Failed))
 		} else {
 			working = true
+		}
+		if v.Unread > 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("volume %s: its disk could not read %d places when it was opened, see the log", v.Path, v.Unread))
 		}
 		if v.Slow {
 			text, r.State = "slow: "+text, "degraded"
@@ -172,6 +176,7 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_datanode_volume_replicas", "Replicas on the volume.", float64(v.Replicas), label...)
 		to.Gauge("hops_datanode_volume_opening_indexed", "Directories and packs that were taken from the volume's index when it was opened.", float64(v.Indexed), label...)
 		to.Gauge("hops_datanode_volume_opening_scanned", "Directories and packs that were scanned when the volume was opened.", float64(v.Scanned), label...)
+		to.Gauge("hops_datanode_volume_opening_unread", "Places that the volume's disk could not read when it was opened.", float64(v.Unread), label...)
 		to.Gauge("hops_datanode_volume_opening_seconds", "How long it took to find the volume's replicas when it was opened.", v.Opening, label...)
 	}
 	m := s.store.Memory()

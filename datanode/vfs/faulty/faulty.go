@@ -16,6 +16,8 @@ type Op struct {
 	// Call is open, rename, remove, mkdir, readdir, stat, syncdir, usage, lock, read, write, sync, truncate, punch or size.
 	Call string
 	Name string
+	// Off and N are what is to be read.
+	Off, N int64
 }
 
 // Rule decides whether a call fails: a non-nil error is returned instead of making it. Rules run concurrently.
@@ -57,7 +59,9 @@ func Nth(n int, call, path string, forever bool, err error) Rule {
 	}
 }
 
-func (f *FS) check(call, name string) error {
+func (f *FS) check(call, name string) error { return f.judge(Op{Call: call, Name: name}) }
+
+func (f *FS) judge(op Op) error {
 	f.calls.Add(1)
 	f.mu.RLock()
 	r := f.rule
@@ -65,8 +69,8 @@ func (f *FS) check(call, name string) error {
 	if r == nil {
 		return nil
 	}
-	if err := r(Op{call, name}); err != nil {
-		return &os.PathError{Op: call, Path: name, Err: err}
+	if err := r(op); err != nil {
+		return &os.PathError{Op: op.Call, Path: op.Name, Err: err}
 	}
 	return nil
 }
@@ -154,7 +158,7 @@ type file struct {
 }
 
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
-	if err := f.fs.check("read", f.name); err != nil {
+	if err := f.fs.judge(Op{Call: "read", Name: f.name, Off: off, N: int64(len(p))}); err != nil {
 		return 0, err
 	}
 	return f.File.ReadAt(p, off)
