@@ -86,7 +86,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	a.State, a.Final, a.Diagnostics, a.Finished = state, final, diagnostics, s.now
 	s.ended++
 	a.Ended = s.ended
-	s.addEnded(a)
+	s.ending.add(a)
 	if containers := s.endedContainers[a.ID]; containers != nil {
 		containers.Scan(func(n uint64, id rm.ContainerID) bool {
 			s.gone.Set(n, id)
@@ -119,9 +119,11 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	s.settle(a)
 }
 
-// leave takes an application off the live ones.
+// leave takes an application that has ended and holds nothing any more off the live ones.
 func (s *State) leave(a *rm.Application) {
 	s.touch.Credentials = true
+	s.ending.drop(a)
+	s.over.add(a)
 	if _, live := s.live.Delete(a.ID); live {
 		s.hold(a.User, -1, 0)
 		s.place(a.Queue, a.User, -1)

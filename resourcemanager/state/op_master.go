@@ -64,6 +64,7 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 		}
 		unheard := s.dropEvents(a.ID, a.LastEvent)
 		a.Acknowledged = a.LastEvent
+		s.raise(c.Level)
 		if c.Level >= release.RetoldNotices {
 			s.retell(a, unheard)
 		}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -22,6 +23,8 @@ type tables struct {
 	// recovered is how often the group was made anew.
 	recovered int64
 	epoch     uint64
+	// level is the highest that a command has said: which rules count of those that came with a release (release.Forgetting).
+	level int
 	// lease is the longest that a node may still hold: this leader's, or that of one before it.
 	lease time.Duration
 	// leader is who began the epoch, and queuesHash says by which queues it grants.
@@ -161,10 +164,10 @@ type index struct {
 	open map[rm.ContainerID]uint64
 	// uses counts the asks and live containers that need a launch.
 	uses map[launchKey]int
-	// endedApps of each user, and endedContainers of each application, are in the order of their ends; endedCount and
-	// containerCount are how many there are, and gone those containers whose application has ended too, over all.
-	endedApps       map[string]*btree.Map[uint64, rm.ApplicationID]
-	endedCount      int
+	// over are the ended applications that hold nothing any more, ending those that still do.
+	over, ending endedApps
+	// endedContainers of each application are in the order of their ends; containerCount is how many there are, and gone those whose application
+	// has ended too, over all.
 	endedContainers map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]
 	containerCount  int
 	gone            *btree.Map[uint64, rm.ContainerID]
@@ -193,7 +196,7 @@ func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
-		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
+		over: newEndedApps(), ending: newEndedApps(), endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{}, placed: map[placeKey]int{},
 		after: tree(compareAfter),
 	}
@@ -240,7 +243,11 @@ func (t *tables) buildIndex() index {
 		}
 		if a.State.Final() {
 			c.Document, c.Tokens = nil, nil // a snapshot of an earlier program may have it
-			x.addEnded(&c)
+			if c.Live > 0 {
+				x.ending.add(&c)
+			} else {
+				x.over.add(&c)
+			}
 		} else {
 			x.hold(a.User, 0, documentBytes(a))
 		}
@@ -281,21 +288,62 @@ func (t *tables) buildIndex() index {
 	return x
 }
 
-// addEnded and dropEnded keep endedApps.
-func (x *index) addEnded(a *rm.Application) {
-	if x.endedApps[a.User] == nil {
-		x.endedApps[a.User] = new(btree.Map[uint64, rm.ApplicationID])
-	}
-	x.endedApps[a.User].Set(a.Ended, a.ID)
-	x.endedCount++
+// endedApps are ended applications by user, in the order of their ends.
+type endedApps struct {
+	of    map[string]*btree.Map[uint64, rm.ApplicationID]
+	count int
 }
 
-func (x *index) dropEnded(a *rm.Application) {
-	x.endedApps[a.User].Delete(a.Ended)
-	x.endedCount--
-	if x.endedApps[a.User].Len() == 0 {
-		delete(x.endedApps, a.User)
+func newEndedApps() endedApps {
+	return endedApps{of: map[string]*btree.Map[uint64, rm.ApplicationID]{}}
+}
+
+// add and drop may be called again.
+func (e *endedApps) add(a *rm.Application) {
+	if e.of[a.User] == nil {
+		e.of[a.User] = new(btree.Map[uint64, rm.ApplicationID])
 	}
+	if _, there := e.of[a.User].Set(a.Ended, a.ID); !there {
+		e.count++
+	}
+}
+
+func (e *endedApps) drop(a *rm.Application) {
+	apps := e.of[a.User]
+	if apps == nil {
+		return
+	}
+	if _, there := apps.Delete(a.Ended); there {
+		e.count--
+	}
+	if apps.Len() == 0 {
+		delete(e.of, a.User)
+	}
+}
+
+// oldestOf is the application that ended longest ago of the user who has most of them.
+func oldestOf(sets ...*endedApps) rm.ApplicationID {
+	counts := map[string]int{}
+	most, of := 0, ""
+	for _, e := range sets {
+		for user, apps := range e.of {
+			counts[user] += apps.Len()
+		}
+	}
+	for user, n := range counts {
+		if n > most || n == most && user < of {
+			most, of = n, user
+		}
+	}
+	first, id := uint64(math.MaxUint64), rm.ApplicationID{}
+	for _, e := range sets {
+		if apps := e.of[of]; apps != nil {
+			if ended, app, ok := apps.Min(); ok && ended < first {
+				first, id = ended, app
+			}
+		}
+	}
+	return id
 }
 
 // addEndedContainer and dropEndedContainer keep endedContainers and gone.
@@ -338,18 +386,6 @@ func (x *index) oldestEndedContainer() rm.ContainerID {
 		}
 	}
 	_, id, _ := x.endedContainers[of].Min()
-	return id
-}
-
-// oldestEnded is the application that ended longest ago of the user who has most of them.
-func (x *index) oldestEnded() rm.ApplicationID {
-	most, of := 0, ""
-	for user, apps := range x.endedApps {
-		if n := apps.Len(); n > most || n == most && user < of {
-			most, of = n, user
-		}
-	}
-	_, id, _ := x.endedApps[of].Min()
 	return id
 }
 
