@@ -22,7 +22,11 @@ func (s *State) Check() []error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	counted := new(t.copy()).buildIndex()
+	again := t.copy()
+	counted := again.buildIndex()
+	if !slices.Equal(t.untold.Items(), again.untold.Items()) || t.untoldCount != again.untoldCount {
+		bad("index: ends that masters have not acknowledged: %v, %d in all, tables: %v, %d", t.untold.Items(), t.untoldCount, again.untold.Items(), again.untoldCount)
+	}
 	if !maps.Equal(held, counted.held) || total != counted.total || !maps.Equal(usedBytes, counted.usedBytes) {
 		bad("index: users hold %v, %v in all, of which for asks %v; tables: %v, %v, %v", held, total, usedBytes, counted.held, counted.total, counted.usedBytes)
 	}

@@ -83,3 +83,98 @@ func TestAContainerThatStaysKeepsNoEndedApplications(t *testing.T) {
 		}
 	}
 }
+
+// ended lets so many containers of an application end that its master does not hear of.
+func (c *cluster) ended(id rm.ApplicationID, epoch uint64, n int) {
+	c.t.Helper()
+	c.allocate(id, 1, epoch, 1, 0, rm.Ask{ID: "w", Resource: master, Count: 100})
+	var all []rm.ContainerID
+	for range n {
+		g := c.grant(c.epoch, id, "w", master, nodeOne)
+		if len(g.Containers) != 1 {
+			c.t.Fatal(g.Reason)
+		}
+		all = append(all, g.Containers[0])
+	}
+	for _, k := range all {
+		c.status(nodeOne, "i", k, rm.ContainerComplete, 0)
+	}
+	c.sound()
+}
+
+// What masters do not acknowledge drives out nobody's ended containers.
+func TestUnacknowledgedEndsDriveOutNobody(t *testing.T) {
+	config := Config{MaxEndedContainers: 4}
+	c := raised(t, config, release.Forgetting)
+	c.node(nodeOne, "i", 2)
+	mallory, _, epoch := c.running(&rm.Application{User: "mallory"})
+	c.ended(mallory, epoch, 6)
+	ann, am, _ := c.running(&rm.Application{User: "ann"})
+	c.kill(ann)
+	c.status(nodeOne, "i", am, rm.ContainerComplete, 0)
+	for _, c := range []*cluster{c, c.restored(config)} {
+		if c.View().Container(am) == nil {
+			t.Error("ann's container is forgotten")
+		}
+		if n := len(c.View().Containers(mallory)); n != 7 {
+			t.Errorf("%d containers of mallory's are remembered, want her master and 6 that it has not heard of", n)
+		}
+		if r := c.grant(c.epoch, mallory, "w", master, nodeOne); len(r.Containers) != 0 || !c.View().HeldBack("mallory") {
+			t.Errorf("more is granted to whose masters acknowledge nothing")
+		}
+		bob, _, of := c.running(&rm.Application{User: "bob"}) // nobody else has less for it, and masters begin
+		if c.View().HeldBack("bob") {
+			t.Error("bob is held back")
+		}
+		c.ended(bob, of, 1)
+		// One that is told is forgotten before those of others that nobody was told of.
+		c.allocate(bob, 1, of, 2, c.View().Application(bob).LastEvent)
+		c.allocate(mallory, 1, epoch, 2, c.View().Application(mallory).LastEvent)
+		c.sound()
+		if r := c.grant(c.epoch, mallory, "w", master, nodeOne); len(r.Containers) != 1 || c.View().HeldBack("mallory") {
+			t.Errorf("nothing is granted to who has acknowledged: %v", r.Reason)
+		}
+		if n := c.containerCount; n != 4 {
+			t.Errorf("%d ended containers are remembered, want 4", n)
+		}
+	}
+}
+
+// Of live applications the one that has most loses what its master has heard of, also when another has more that none has.
+func TestWhatIsAcknowledgedIsForgottenBesideWhatIsNot(t *testing.T) {
+	c := raised(t, Config{MaxEndedContainers: 4}, release.Forgetting)
+	c.node(nodeOne, "i", 2)
+	mallory, _, epoch := c.running(&rm.Application{User: "mallory"})
+	c.ended(mallory, epoch, 6)
+	ann, _, of := c.running(&rm.Application{User: "ann"})
+	for i := range uint64(6) {
+		c.allocate(ann, 1, of, 2*i+1, 0, rm.Ask{ID: "w", Resource: master, Count: 1})
+		g := c.grant(c.epoch, ann, "w", master, nodeOne)
+		if len(g.Containers) != 1 {
+			t.Fatal(g.Reason)
+		}
+		c.status(nodeOne, "i", g.Containers[0], rm.ContainerComplete, 0)
+		c.allocate(ann, 1, of, 2*i+2, c.View().Application(ann).LastEvent)
+		c.sound()
+	}
+	if n, m := len(c.View().Containers(ann)), len(c.View().Containers(mallory)); n != 5 || m != 7 {
+		t.Errorf("%d containers of ann's are remembered, want 5; of mallory's %d, want 7", n, m)
+	}
+}
+
+// Below the level all is counted together, as the program before does it.
+func TestUnacknowledgedEndsCountBelowTheLevel(t *testing.T) {
+	c := raised(t, Config{MaxEndedContainers: 4}, release.Forgetting-1)
+	c.node(nodeOne, "i", 2)
+	mallory, _, epoch := c.running(&rm.Application{User: "mallory"})
+	c.ended(mallory, epoch, 6)
+	ann, am, _ := c.running(&rm.Application{User: "ann"})
+	c.kill(ann)
+	c.status(nodeOne, "i", am, rm.ContainerComplete, 0)
+	if c.View().Container(am) != nil {
+		t.Error("ann's container is remembered")
+	}
+	if r := c.grant(c.epoch, mallory, "w", master, nodeOne); len(r.Containers) != 1 {
+		t.Error(r.Reason)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
@@ -249,18 +250,31 @@ func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 
 // forgetContainers drops the oldest ended containers when there are too many: of ended applications first, so that a master
 // that starts again is told of all that its application has had. What a master has not been told of yet stays, and of those that succeeded their
-// numbers.
+// numbers. What stays has a bound of its own, see heldBack, and drives out nobody's; below release.Forgetting it counts.
 func (s *State) forgetContainers() {
-	for s.containerCount > s.config.MaxEndedContainers {
-		c := s.container(s.oldestEndedContainer())
-		a := s.app(c.ID.Attempt.Application)
-		if a != nil && !a.State.Final() && !s.told(a, c) {
+	for {
+		count, may := s.containerCount, func(rm.ContainerID) bool { return true }
+		if s.level >= release.Forgetting {
+			count -= s.untoldCount
+			may = func(id rm.ContainerID) bool { return s.forgettable(s.container(id)) }
+		}
+		if count <= s.config.MaxEndedContainers {
 			return
 		}
-		s.remember(a, c)
+		c := s.container(s.oldestEndedContainer(may))
+		if c == nil || !s.forgettable(c) {
+			return
+		}
+		s.remember(s.app(c.ID.Attempt.Application), c)
 		s.dropEndedContainer(c)
 		s.containers.Delete(c)
 	}
+}
+
+// forgettable reports whether nobody has to be told of an ended container any more.
+func (s *State) forgettable(c *rm.Container) bool {
+	a, ok := s.apps.Get(&rm.Application{ID: c.ID.Attempt.Application})
+	return !ok || a.State.Final() || s.told(a, c)
 }
 
 // remember notes with a live application that an instance has succeeded whose container is being forgotten: its master would run it again.

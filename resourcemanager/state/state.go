@@ -237,7 +237,7 @@ func (s *State) View() *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view == nil {
-		s.view = &View{t: s.tables.copy(), queues: s.madeQueues()}
+		s.view = &View{t: s.tables.copy(), queues: s.madeQueues(), most: s.config.MaxEndedContainers}
 	}
 	return s.view
 }

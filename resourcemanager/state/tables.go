@@ -61,6 +61,9 @@ type tables struct {
 	onHold *btree.BTreeG[heldRow]
 	// noticed are the containers that are to go and were not ended yet, by their deadline.
 	noticed *btree.BTreeG[noticedRow]
+	// untold counts, by user, the ended containers of live applications whose masters have not acknowledged that; untoldCount is the sum.
+	untold      *btree.BTreeG[untoldRow]
+	untoldCount int
 }
 
 type askRow struct {
@@ -104,6 +107,11 @@ type noticedRow struct {
 	container rm.ContainerID
 }
 
+type untoldRow struct {
+	user  string
+	count int
+}
+
 type nodeRow struct {
 	node      rm.NodeID
 	container rm.ContainerID
@@ -136,6 +144,7 @@ func newTables() tables {
 		noticed: tree(func(a, b noticedRow) int {
 			return cmp.Or(cmp.Compare(a.deadline, b.deadline), a.container.Compare(b.container))
 		}),
+		untold: tree(func(a, b untoldRow) int { return cmp.Compare(a.user, b.user) }),
 		onHold: tree(func(a, b heldRow) int {
 			return cmp.Or(cmp.Compare(a.granted, b.granted), a.container.Compare(b.container))
 		}),
@@ -149,6 +158,7 @@ func (t *tables) copy() tables {
 	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
 	c.credentials = t.credentials.Copy()
 	c.live, c.byNode, c.onHold, c.noticed = t.live.Copy(), t.byNode.Copy(), t.onHold.Copy(), t.noticed.Copy()
+	c.untold = t.untold.Copy()
 	return c
 }
 
@@ -191,7 +201,7 @@ type launchKey struct {
 	number uint64
 }
 
-// buildIndex derives the index, live, byNode, onHold and noticed, and the sums in nodes and applications, from the other tables.
+// buildIndex derives the index, live, byNode, onHold, noticed and untold, and the sums in nodes and applications, from the other tables.
 func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
@@ -202,6 +212,7 @@ func (t *tables) buildIndex() index {
 	}
 	fresh := newTables()
 	t.live, t.byNode, t.onHold, t.noticed = fresh.live, fresh.byNode, fresh.onHold, fresh.noticed
+	t.untold, t.untoldCount = fresh.untold, 0
 	type sum struct {
 		used      rm.Resource
 		live      int
@@ -277,6 +288,12 @@ func (t *tables) buildIndex() index {
 	})
 	t.launches.Scan(func(l launchRow) bool {
 		x.use(t.userOf(l.app), l.app, launchBytes(l.launch))
+		return true
+	})
+	t.events.Scan(func(e Event) bool {
+		if !e.Completed.IsZero() {
+			t.countUntold(t.userOf(e.Application), 1)
+		}
 		return true
 	})
 	t.ledger.Scan(func(l ledgerRow) bool {
@@ -373,20 +390,21 @@ func (x *index) dropEndedContainer(c *rm.Container) {
 	x.gone.Delete(c.Ended)
 }
 
-// oldestEndedContainer is the one that ended longest ago of an ended application, and where there is none, of the live
-// application that has most.
-func (x *index) oldestEndedContainer() rm.ContainerID {
+// oldestEndedContainer is the one that ended longest ago of an ended application, and where there is none, of the live application that has most, among those of
+// which one may be forgotten. Without one that is the zero id.
+func (x *index) oldestEndedContainer(may func(rm.ContainerID) bool) rm.ContainerID {
 	if _, id, ok := x.gone.Min(); ok {
 		return id
 	}
-	most, of := 0, rm.ApplicationID{}
+	most, of, oldest := 0, rm.ApplicationID{}, rm.ContainerID{}
 	for app, containers := range x.endedContainers {
 		if n := containers.Len(); n > most || n == most && app.Compare(of) < 0 {
-			most, of = n, app
+			if _, id, ok := containers.Min(); ok && may(id) {
+				most, of, oldest = n, app, id
+			}
 		}
 	}
-	_, id, _ := x.endedContainers[of].Min()
-	return id
+	return oldest
 }
 
 // app returns a copy of an application's row, to be changed and set; nil: there is none.
