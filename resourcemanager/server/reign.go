@@ -176,7 +176,7 @@ func (r *reign) applied(e state.Effects) {
 		kick(r.wake)
 	}
 	if r.keeper != nil && (e.Credentials || e.Restored) {
-		kick(r.keeper.wake)
+		r.keeper.noted(e.Applications)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
