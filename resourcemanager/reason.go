@@ -63,6 +63,8 @@ const (
 	ReasonCredential ReasonCode = "CREDENTIAL"
 	// ReasonDependency: it waits for another application.
 	ReasonDependency ReasonCode = "DEPENDENCY"
+	// ReasonUnacknowledged: its user's masters do not acknowledge what they are told.
+	ReasonUnacknowledged ReasonCode = "UNACKNOWLEDGED"
 	// ReasonConflict: between plan and commit the state changed; the next pass plans again.
 	ReasonConflict ReasonCode = "CONFLICT"
 )

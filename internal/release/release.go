@@ -51,6 +51,8 @@ const (
 	RetoldNotices = 6
 	// RememberedSuccess: the resource managers' state says which instances have succeeded whose containers it has forgotten.
 	RememberedSuccess = 6
+	// Forgetting: what the resource managers' state forgets first of what has ended, and to whose applications nothing is granted.
+	Forgetting = 6
 	// Sheets: checkpoints and copies of the namenodes' state have the ways to several inodes in a record, and directories in a class of their own.
 	Sheets = 6
 	// ExactAppends: a file remembers whether the append that opened it has handed out a block.

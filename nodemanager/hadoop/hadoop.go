@@ -49,9 +49,10 @@ type Node interface {
 	Status(id rm.ContainerID) (Status, bool)
 	// Stop ends a container; false: as for Status.
 	Stop(id rm.ContainerID, reason string) bool
-	// Service gives the data of an auxiliary service to it, for an application of which a container is to start here.
+	// Service gives the data of an auxiliary service to it, for an application of a user of which a container is to start here. settle is to be
+	// called when it is known whether it may.
 	// ErrNoService: there is no such service.
-	Service(app rm.ApplicationID, name string, data []byte) error
+	Service(app rm.ApplicationID, user, name string, data []byte) (settle func(launched bool), err error)
 	// Services is what masters are told about the auxiliary services that there are, by name.
 	Services() map[string][]byte
 	// Signal sends a signal to a container's processes; false: as for Status.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,7 @@ type fakeNode struct {
 	outcomes func(i int, id string) *rmpb.LaunchOutcome
 	err      error
 	signals  []int
+	settled  []bool // what auxiliary services are told of launches
 }
 
 func (f *fakeNode) Verifier() *yarntoken.Verifier {
@@ -75,14 +77,18 @@ func (f *fakeNode) Status(id rm.ContainerID) (Status, bool) {
 	return Status{}, false
 }
 
-func (f *fakeNode) Service(app rm.ApplicationID, name string, data []byte) error {
+func (f *fakeNode) Service(app rm.ApplicationID, user, name string, data []byte) (func(bool), error) {
 	switch {
 	case name != "known":
-		return ErrNoService
-	case app != attempt.Application || string(data) != "token":
-		return errors.New("bad data")
+		return nil, ErrNoService
+	case app != attempt.Application || user != "alice" || string(data) != "token":
+		return nil, errors.New("bad data")
 	}
-	return nil
+	return func(launched bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.settled = append(f.settled, launched)
+	}, nil
 }
 
 func (f *fakeNode) Services() map[string][]byte { return map[string][]byte{"known": {1, 2}} }
@@ -254,6 +260,42 @@ func TestWhatIsNotStarted(t *testing.T) {
 			e := answer.FailedRequests[0].GetException()
 			if e.GetClassName() != c.class || !strings.Contains(e.GetMessage(), c.want) {
 				t.Errorf("%s: %s; want %s: %s", e.GetClassName(), e.GetMessage(), c.class, c.want)
+			}
+		})
+	}
+}
+
+// Auxiliary services hear whether the container may start with which their data came.
+func TestServicesHearWhetherAContainerStarts(t *testing.T) {
+	with := func(tok *pb.TokenProto, more ...string) *pb.StartContainerRequestProto {
+		c := sparks()
+		c.ServiceData = []*pb.StringBytesMapProto{{Key: new("known"), Value: []byte("token")}}
+		for _, name := range more {
+			c.ServiceData = append(c.ServiceData, &pb.StringBytesMapProto{Key: &name})
+		}
+		return &pb.StartContainerRequestProto{ContainerLaunchContext: c, ContainerToken: tok}
+	}
+	refused := func(i int, id string) *rmpb.LaunchOutcome {
+		return &rmpb.LaunchOutcome{ContainerId: id, Code: int32(codes.NotFound) * int32(i)}
+	}
+	for name, c := range map[string]struct {
+		node *fakeNode
+		last *pb.StartContainerRequestProto
+		want []bool
+	}{
+		"started, and refused":           {&fakeNode{outcomes: refused}, with(containerToken(nil)), []bool{true, false}},
+		"nobody knows":                   {&fakeNode{err: errors.New("away"), outcomes: refused}, with(containerToken(nil)), []bool{true, true}},
+		"a service that is not there":    {&fakeNode{}, with(containerToken(nil), "spark_shuffle"), []bool{false, true}},
+		"a request that is not answered": {&fakeNode{}, with(nil), []bool{false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := c.node
+			_ = call(t, serve(t, node), nmToken(), "startContainers", &pb.StartContainersRequestProto{StartContainerRequest: []*pb.StartContainerRequestProto{with(containerToken(nil)), c.last}},
+				new(pb.StartContainersResponseProto))
+			node.mu.Lock()
+			defer node.mu.Unlock()
+			if !slices.Equal(node.settled, c.want) {
+				t.Errorf("told %v, want %v", node.settled, c.want)
 			}
 		})
 	}

@@ -39,6 +39,7 @@ func (s *service) start(ctx context.Context, attempt rm.AttemptID, q *pb.StartCo
 	}
 	var launches []*rmpb.ContainerLaunch
 	var ids []*pb.ContainerIdProto
+	var settles []func(launched bool)
 	for _, r := range q.GetStartContainerRequest() {
 		grant, err := s.granted(attempt, r)
 		id := pb.Container(grant.Container)
@@ -46,24 +47,30 @@ func (s *service) start(ctx context.Context, attempt rm.AttemptID, q *pb.StartCo
 		if err == nil {
 			launch, err = launchOf(r.GetContainerLaunchContext())
 		}
+		var settle func(bool)
 		if err == nil {
-			err = s.services(attempt.Application, r.GetContainerLaunchContext().GetServiceData())
+			settle, err = s.services(grant, r.GetContainerLaunchContext().GetServiceData())
 		}
 		if err != nil {
 			if grant.Container.IsZero() { // nobody could tell whose failure it is
+				for _, settle := range settles {
+					settle(false)
+				}
 				return nil, err
 			}
 			fail(id, err)
 			continue
 		}
 		launches = append(launches, &rmpb.ContainerLaunch{ContainerId: grant.Container.String(), Launch: launch})
-		ids = append(ids, id)
+		ids, settles = append(ids, id), append(settles, settle)
 	}
 	if len(launches) == 0 {
 		return answer, nil
 	}
 	outcomes, err := s.Node.Launch(ctx, attempt, launches)
 	for i, id := range ids {
+		// What the resource manager has said nothing of may be recorded, and start.
+		settles[i](err != nil || i >= len(outcomes) || codes.Code(outcomes[i].GetCode()) == codes.OK)
 		switch {
 		case err != nil:
 			fail(id, refuse(classYARN, "%v", err))
@@ -81,20 +88,31 @@ func (s *service) start(ctx context.Context, attempt rm.AttemptID, q *pb.StartCo
 // maxServices bounds the auxiliary services that a launch context names.
 const maxServices = 16
 
-// services gives auxiliary services what a launch context has for them.
-func (s *service) services(app rm.ApplicationID, list []*pb.StringBytesMapProto) error {
+// services gives auxiliary services what a launch context has for them. settle tells them whether the container may start, and is to be called.
+func (s *service) services(grant yarntoken.Grant, list []*pb.StringBytesMapProto) (settle func(launched bool), err error) {
 	if n := len(list); n > maxServices {
-		return refuse(classYARN, "the launch context names %d auxiliary services, the most are %d", n, maxServices)
+		return nil, refuse(classYARN, "the launch context names %d auxiliary services, the most are %d", n, maxServices)
 	}
-	for _, p := range list {
-		switch err := s.Node.Service(app, p.GetKey(), p.GetValue()); {
-		case errors.Is(err, ErrNoService):
-			return refuse(classAux, "The auxService:%.200s does not exist", p.GetKey())
-		case err != nil:
-			return refuse(classYARN, "auxService:%s: %v", p.GetKey(), err)
+	var all []func(bool)
+	settle = func(launched bool) {
+		for _, one := range all {
+			one(launched)
 		}
 	}
-	return nil
+	for _, p := range list {
+		one, err := s.Node.Service(grant.Container.Attempt.Application, grant.User, p.GetKey(), p.GetValue())
+		if err != nil {
+			settle(false)
+		}
+		switch {
+		case errors.Is(err, ErrNoService):
+			return nil, refuse(classAux, "The auxService:%.200s does not exist", p.GetKey())
+		case err != nil:
+			return nil, refuse(classYARN, "auxService:%s: %v", p.GetKey(), err)
+		}
+		all = append(all, one)
+	}
+	return settle, nil
 }
 
 // refused is a resource manager's refusal in YARN's classes.

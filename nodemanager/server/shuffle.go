@@ -33,11 +33,11 @@ func (s *Server) serveShuffle(ctx context.Context) error {
 }
 
 // Service implements hadoop.Node.
-func (y *yarnNode) Service(app rm.ApplicationID, name string, data []byte) error {
+func (y *yarnNode) Service(app rm.ApplicationID, user, name string, data []byte) (func(bool), error) {
 	if y.shuffled == nil || name != shuffle.Service {
-		return hadoop.ErrNoService
+		return nil, hadoop.ErrNoService
 	}
-	return y.shuffled.Register(app, data)
+	return y.shuffled.Register(app, user, data)
 }
 
 // Services implements hadoop.Node.

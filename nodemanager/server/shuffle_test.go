@@ -32,12 +32,14 @@ func TestOutputsOfMapsStayUntilTheirApplicationHasEnded(t *testing.T) {
 	}
 	y := (*yarnNode)(n.Server)
 	job := token.Token{Identifier: []byte("job"), Password: []byte("secret"), Kind: "mapreduce.job"}.Writable()
-	if err := y.Service(app, "spark_shuffle", job); err != hadoop.ErrNoService {
+	if _, err := y.Service(app, "ann", "spark_shuffle", job); err != hadoop.ErrNoService {
 		t.Errorf("%v", err)
 	}
-	if err := y.Service(app, shuffle.Service, job); err != nil {
+	settle, err := y.Service(app, "ann", shuffle.Service, job)
+	if err != nil {
 		t.Fatal(err)
 	}
+	settle(true)
 	if got := y.Services()[shuffle.Service]; !slices.Equal(got, shuffle.Meta(n.shufflePort())) || len(got) != 4 {
 		t.Errorf("%v", got)
 	}

@@ -37,8 +37,8 @@ const maxPassword = 1 << 10
 var (
 	// ErrForm: what a master sends is no token.
 	ErrForm = errors.New("the data of mapreduce_shuffle is no token of a job")
-	// ErrFull: MaxApplications have outputs here.
-	ErrFull = fmt.Errorf("this node keeps outputs of %d applications, which is the most", MaxApplications)
+	// ErrFull: as many applications of a user have outputs here as may.
+	ErrFull = errors.New("this node keeps no outputs of more applications")
 )
 
 // Meta is what a master is told about the service: its port, four bytes, the greatest first.
@@ -57,12 +57,17 @@ type Keys struct {
 
 type key struct {
 	password []byte
-	busy     int // requests that are being answered
+	user     string // who has submitted the application; empty: an earlier program has not said so
+	busy     int    // requests that are being answered
+	// launched: a container of the application was launched with a token, as far as is known; pending are the launches of which that is not known yet.
+	launched bool
+	pending  int
 }
 
 // record is the file of an application's key.
 type record struct {
 	Password []byte `json:"password"`
+	User     string `json:"user,omitempty"`
 }
 
 const suffix = ".json"
@@ -89,45 +94,83 @@ func Open(dir string) (*Keys, error) {
 			os.Remove(filepath.Join(dir, e.Name()))
 			continue
 		}
-		k.keys[app] = &key{password: r.Password}
+		k.keys[app] = &key{password: r.Password, user: r.User, launched: true}
 	}
 	return k, nil
 }
 
 func (k *Keys) file(app rm.ApplicationID) string { return filepath.Join(k.dir, app.String()+suffix) }
 
-// Register takes the token of an application's job, in place of an earlier one: another attempt of the master may have another.
+// Register takes the token of an application's job, in place of an earlier one: another attempt of the master may have another. A user has at most as many
+// applications here as are free afterwards. The token comes with a launch; settle is to be called when it is known whether a container may start with it. A
+// new one is given back when none may.
 // Errors: ErrForm, ErrFull, those of the disk.
-func (k *Keys) Register(app rm.ApplicationID, data []byte) error {
+func (k *Keys) Register(app rm.ApplicationID, user string, data []byte) (settle func(launched bool), err error) {
 	t, err := token.ParseWritable(data)
 	if err != nil || len(t.Password) == 0 || len(t.Password) > maxPassword {
-		return ErrForm
+		return nil, ErrForm
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
+	settle = func(launched bool) { k.settle(app, launched) }
 	k.mu.Lock()
-	have, full := k.keys[app], len(k.keys) >= MaxApplications
+	have := k.keys[app]
 	same := have != nil && slices.Equal(have.password, t.Password)
+	if same {
+		have.pending++
+	}
+	mine, free := k.ofUser(user), MaxApplications-len(k.keys)
 	k.mu.Unlock()
 	if same {
-		return nil
+		return settle, nil
 	}
-	if have == nil && full {
-		return ErrFull
+	if have == nil && mine+1 > free-1 {
+		return nil, fmt.Errorf("%w: %d of user %s have some, and %d places of %d are free, of which a user may take half", ErrFull, mine, user, free, MaxApplications)
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
-		return fmt.Errorf("shuffle: %w", err)
+		return nil, fmt.Errorf("shuffle: %w", err)
 	}
-	if err := durable.ReplaceJSON(k.file(app), record{t.Password}, 0o600); err != nil {
-		return fmt.Errorf("shuffle: %w", err)
+	if err := durable.ReplaceJSON(k.file(app), record{t.Password, user}, 0o600); err != nil {
+		return nil, fmt.Errorf("shuffle: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys[app] == nil {
 		k.keys[app] = &key{}
 	}
-	k.keys[app].password = t.Password
-	return nil
+	k.keys[app].password, k.keys[app].user = t.Password, user
+	k.keys[app].pending++
+	return settle, nil
+}
+
+// ofUser counts a user's applications. k.mu is held.
+func (k *Keys) ofUser(user string) (n int) {
+	for _, have := range k.keys {
+		if have.user == user {
+			n++
+		}
+	}
+	return n
+}
+
+// settle notes whether a launch came to something.
+func (k *Keys) settle(app rm.ApplicationID, launched bool) {
+	k.mu.Lock()
+	have := k.keys[app]
+	if have == nil { // it has ended meanwhile
+		k.mu.Unlock()
+		return
+	}
+	have.pending--
+	have.launched = have.launched || launched
+	back := have.pending == 0 && !have.launched
+	if back {
+		delete(k.keys, app)
+	}
+	k.mu.Unlock()
+	if back {
+		k.Clean(app)
+	}
 }
 
 // Has reports whether an application's outputs are to be kept.

@@ -54,6 +54,15 @@ func mapOutput(t *testing.T, dir, attempt string, parts ...string) {
 	}
 }
 
+// register takes a token of ann's with which a container starts.
+func register(k *Keys, app rm.ApplicationID, data []byte) error {
+	settle, err := k.Register(app, "ann", data)
+	if err == nil {
+		settle(true)
+	}
+	return err
+}
+
 // scene is a handler with the directory of app.
 func scene(t *testing.T) (h *Handler, dir string) {
 	t.Helper()
@@ -66,7 +75,7 @@ func scene(t *testing.T) (h *Handler, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(keys.Register(app, jobToken("secret")), keys.Register(other, jobToken("another"))); err != nil {
+	if err := errors.Join(register(keys, app, jobToken("secret")), register(keys, other, jobToken("another"))); err != nil {
 		t.Fatal(err)
 	}
 	return &Handler{Keys: keys, Port: port, Logger: slog.New(slog.DiscardHandler), Root: func(id rm.ApplicationID) (*os.Root, error) {
@@ -222,11 +231,11 @@ func TestKeysOutliveTheNodeManagerAndEndWithTheirApplications(t *testing.T) {
 		return k
 	}
 	k := open()
-	if err := errors.Join(k.Register(app, jobToken("one")), k.Register(app, jobToken("two")), k.Register(other, jobToken("x"))); err != nil {
+	if err := errors.Join(register(k, app, jobToken("one")), register(k, app, jobToken("two")), register(k, other, jobToken("x"))); err != nil {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string][]byte{"nothing": nil, "noise": []byte("noise"), "no password": jobToken(""), "a long one": jobToken(strings.Repeat("x", maxPassword+1))} {
-		if err := k.Register(other, bad); !errors.Is(err, ErrForm) {
+		if err := register(k, other, bad); !errors.Is(err, ErrForm) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -261,7 +270,7 @@ func TestADiskThatHangsKeepsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Register(app, jobToken("one")); err != nil {
+	if err := register(k, app, jobToken("one")); err != nil {
 		t.Fatal(err)
 	}
 	pipe := k.file(other) + ".tmp" // who writes it waits until somebody reads
@@ -269,7 +278,7 @@ func TestADiskThatHangsKeepsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error)
-	go func() { done <- k.Register(other, jobToken("x")) }()
+	go func() { done <- register(k, other, jobToken("x")) }()
 	for k.writing.TryLock() {
 		k.writing.Unlock()
 		time.Sleep(time.Millisecond)
@@ -306,13 +315,84 @@ func TestOneJobDoesNotTakeThePlacesOfAll(t *testing.T) {
 		t.Errorf("%d", w.Code)
 	}
 	k := h.Keys
-	for i := int64(100); k.Register(rm.ApplicationID{Cluster: 1, Sequence: i}, jobToken("x")) == nil; i++ {
+	for i := int64(100); register(k, rm.ApplicationID{Cluster: 1, Sequence: i}, jobToken("x")) == nil; i++ {
 		if i > 100+MaxApplications {
 			t.Fatal("keys have no limit")
 		}
 	}
-	if err := k.Register(app, jobToken("newer")); err != nil { // who is there stays
+	if err := register(k, app, jobToken("newer")); err != nil { // who is there stays
 		t.Error(err)
+	}
+}
+
+// Whatever one user has here, there is room for the next one's, also after a start of the node manager.
+func TestOneUserDoesNotTakeThePlacesOfAll(t *testing.T) {
+	dir := t.TempDir()
+	k, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(user string, series int64) (n int) {
+		t.Helper()
+		for ; n <= MaxApplications; n++ {
+			settle, err := k.Register(rm.ApplicationID{Cluster: series, Sequence: int64(n + 1)}, user, jobToken("x"))
+			if errors.Is(err, ErrFull) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			settle(true)
+		}
+		return n
+	}
+	if n := fill("mallory", 1); n < MaxApplications/2-1 || n > MaxApplications/2 {
+		t.Errorf("one user has outputs of %d applications here", n)
+	}
+	if k, err = Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	if n := fill("mallory", 2); n != 0 {
+		t.Errorf("after a start there is room for %d more", n)
+	}
+	if n := fill("ann", 3); n < MaxApplications/4-1 || n > MaxApplications/4 {
+		t.Errorf("the next one has outputs of %d applications", n)
+	}
+}
+
+// A token that came with a launch which was refused takes no place, unless another launch counts on it.
+func TestTheKeyOfARefusedLaunchIsGivenBack(t *testing.T) {
+	k, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(password string) func(bool) {
+		t.Helper()
+		settle, err := k.Register(app, "ann", jobToken(password))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return settle
+	}
+	take("one")(false)
+	if _, err := os.Stat(k.file(app)); k.Has(app) || err == nil {
+		t.Errorf("it is kept: %v, its file: %v", k.Has(app), err)
+	}
+	first, second := take("one"), take("one")
+	first(false)
+	if !k.Has(app) {
+		t.Error("another launch counts on it")
+	}
+	second(true)
+	take("two")(false)
+	if _, err := os.Stat(k.file(app)); !k.Has(app) || err != nil {
+		t.Errorf("a container runs with it: %v", err)
+	}
+	last := take("two")
+	k.End(app)
+	last(true)
+	if k.Has(app) {
+		t.Error("it has ended")
 	}
 }
 

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -28,6 +29,9 @@ type head struct {
 	since       metadata.Time
 	passed      int
 	reservation *reservation
+	// vain counts, for each node, how often it was kept without coming nearer, and tries how often something was.
+	vain  map[*node]int
+	tries int
 }
 
 // reservation keeps nodes free for an ask. It is made again by the next leader, see resume; nobody but the model knows of it.
@@ -40,6 +44,11 @@ type reservation struct {
 	// nodes and how many containers each is to take.
 	nodes map[*node]int
 	form  form
+	// lacks and fits are the least that was missing so far and the most that has had room, nearer is since when, and came whether that was since the
+	// patience began. limited is since when a limit holds back the ask; 0: none does. looked is when stale looked last.
+	lacks, fits             int64
+	nearer, limited, looked metadata.Time
+	came                    bool
 	// evicts: others make room for it, see preempt.go, for so many units. idle is since when none of them is left; 0: some are.
 	evicts bool
 	units  int
@@ -131,16 +140,16 @@ func (m *Model) reserve() {
 			}
 		}
 	}
+	for _, r := range slices.Clone(m.reservations) {
+		if !r.evicts && m.stale(r) && m.revise(r) {
+			return // one look at all nodes at a time; the next plan looks further
+		}
+	}
 	for _, q := range m.queues {
 		if !q.Leaf() || q.head.reservation != nil {
 			continue
 		}
-		var first *lane
-		for _, l := range q.all {
-			if l.closed && l.by == nil && l.shape.closed && (first == nil || before(l.first(), first.first())) {
-				first = l
-			}
-		}
+		first := q.firstClosed()
 		if first == nil {
 			if q.head.want != nil {
 				m.release(q.head.want)
@@ -154,6 +163,9 @@ func (m *Model) reserve() {
 			q.head = head{want: w, share: m.demand(first.shape), since: m.now}
 			if w.app.Submitted <= q.served.since { // it has been passed by as many as the one before it
 				q.head.since, q.head.passed = q.served.since, q.served.passed
+				if q.served.want == w { // a limit held it back meanwhile
+					q.head.vain, q.head.tries = q.served.vain, q.served.tries
+				}
 			}
 			m.waitingHeads = append(m.waitingHeads, q)
 		}
@@ -182,18 +194,124 @@ func (m *Model) reserve() {
 			q.head.since = m.now
 			continue
 		}
-		q.head.reservation = r
-		m.reservations = append(m.reservations, r)
-		for n := range r.nodes {
-			m.unfile(n)
-			n.reserved = r
-			m.file(n)
-		}
+		m.install(r)
 		m.leave(w)
 		m.enter(w) // into a lane of its own
-		m.version++
-		return // one at a time; the next plan looks further
+		return     // one at a time; the next plan looks further
 	}
+}
+
+// firstClosed is the lane of the first ask of a leaf that finds no room, those left out that a limit holds back.
+func (q *queue) firstClosed() *lane {
+	var first *lane
+	for _, l := range q.all {
+		if l.closed && l.by == nil && l.shape.closed && (first == nil || before(l.first(), first.first())) {
+			first = l
+		}
+	}
+	return first
+}
+
+// install keeps the nodes of a reservation for the head of its leaf.
+func (m *Model) install(r *reservation) {
+	r.queue.head.reservation = r
+	m.reservations = append(m.reservations, r)
+	for n := range r.nodes {
+		m.unfile(n)
+		n.reserved = r
+		m.file(n)
+	}
+	r.lacks, r.fits = m.lacking(r)
+	r.nearer = m.now
+	m.version++
+}
+
+// staleLook is how often it is looked whether a reservation came nearer, in milliseconds, and staleLeast for how long it may come no nearer at the least.
+const (
+	staleLook  = 1000
+	staleLeast = 60 * 1000
+)
+
+// stale reports whether a reservation has come no nearer for the patience with it, or a limit has held back its ask for as long. What is known to end is
+// waited for. Only room that never was there before counts, so nothing that comes and goes beside what is kept makes it last. The patience is doubled with each
+// that was given up, so that nodes on which containers take their time are kept long enough at last.
+func (m *Model) stale(r *reservation) bool {
+	if m.now-r.looked < staleLook {
+		return false
+	}
+	r.looked = m.now
+	w := r.want
+	if m.limit(w.lane, w).by == nil {
+		r.limited = 0
+	} else if r.limited == 0 {
+		r.limited = m.now
+	}
+	lacks, fits := m.lacking(r)
+	if lacks < r.lacks || fits > r.fits {
+		r.lacks, r.fits, r.nearer = min(lacks, r.lacks), max(fits, r.fits), m.now
+		r.came = true
+	}
+	wait := max(metadata.Time(m.config.Wait.Milliseconds()), staleLeast)
+	return m.now-max(r.nearer, r.starts) >= wait<<min(r.queue.head.tries, 20) || r.limited > 0 && m.now-r.limited >= wait
+}
+
+// lacking is what the nodes of a reservation lack for it, in millionths of a node, and how many of its containers have room.
+func (m *Model) lacking(r *reservation) (lacks, fits int64) {
+	for n, k := range r.nodes {
+		fits += int64(min(n.fits(r.want.lane.shape, k), k))
+		need := r.form.Resource.Times(k)
+		if r.form.Exclusive {
+			need = n.Capacity
+		}
+		for _, name := range need.Names() {
+			if c := n.Capacity.Get(name); c > 0 {
+				lacks += int64(1e6 * float64(max(need.Get(name)-n.room.Get(name), 0)) / float64(c))
+			}
+		}
+	}
+	return lacks, fits
+}
+
+// revise gives up a reservation that is stale. If its ask is still the first of its leaf that finds no room, and no limit holds it back, other nodes are
+// kept for it in their place: those that came to nothing are the last choice. Where it came nearer meanwhile, or there are no others, these stay, for longer. false: nothing had
+// to be looked for.
+func (m *Model) revise(r *reservation) bool {
+	w, q := r.want, r.queue
+	first := q.firstClosed()
+	if r.limited > 0 || first == nil || before(first.first(), w) {
+		served := q.head
+		m.yield(r)
+		served.reservation = nil
+		q.served = served // who comes next, and it itself, was passed by as many
+		return false
+	}
+	h := &q.head
+	h.tries++
+	if r.came { // containers end there: it may take twice as long
+		r.came, r.nearer = false, m.now
+		return false
+	}
+	if h.vain == nil {
+		h.vain = map[*node]int{}
+	}
+	for n, k := range r.nodes {
+		if n.fits(w.lane.shape, k) < k {
+			h.vain[n]++
+		}
+	}
+	next := m.keep(w)
+	if next == nil || maps.Equal(next.nodes, r.nodes) {
+		r.nearer = m.now
+		return true
+	}
+	next.form = r.form
+	m.drop(r)
+	m.install(next)
+	waits := w.waits
+	m.leave(w)
+	m.enter(w) // into the lane of the other one
+	w.waits = waits
+	return true
 }
 
 func keys(nodes map[*node]int) []*node {
@@ -221,8 +339,9 @@ func (m *Model) passes(n *node, s *shape) bool {
 		return false
 	}
 	used := n.inUse(n.Used.Add(n.assumed))
-	kept := r.form.Resource.Times(r.nodes[n]).Add(used).Add(s.Resource)
-	return kept.FitsIn(n.Capacity)
+	kept := r.form.Resource.Times(r.nodes[n]).Add(used)
+	_, no := exceeds(&s.Resource, &kept, &n.Capacity) // of what it does not want it takes nothing
+	return !no
 }
 
 // step is room for more containers on a node from a time on.
@@ -233,15 +352,19 @@ type step struct {
 	busy float64 // the part of the node that has to end
 }
 
-// keep finds the nodes that will be free the earliest for an ask. nil: not even an empty cluster has room, or none is left to keep.
+// keep finds the nodes that will be free the earliest for an ask, those last that were kept for it in vain. nil: not even an empty cluster has room, or none is left to keep.
 func (m *Model) keep(w *want) *reservation {
 	s := w.lane.shape
 	if len(s.constraints) > 0 { // whom its neighbours will be nobody knows
 		return nil
 	}
+	var vain map[*node]int
+	if h := &w.app.queue.head; h.want == w {
+		vain = h.vain
+	}
 	byPart := map[string][]step{}
 	for _, n := range m.nodes {
-		if !n.admits(s) || n.reserved != nil || s.Pins != nil && !m.keepsCell(n, s.Pins) {
+		if !n.admits(s) || n.reserved != nil && n.reserved.want != w || s.Pins != nil && !m.keepsCell(n, s.Pins) {
 			continue
 		}
 		part := ""
@@ -255,6 +378,7 @@ func (m *Model) keep(w *want) *reservation {
 	}
 	m.last++
 	var best *reservation
+	fewest := 0 // of best: how often its nodes were kept in vain
 	parts := make([]string, 0, len(byPart))
 	for part := range byPart {
 		parts = append(parts, part)
@@ -263,7 +387,7 @@ func (m *Model) keep(w *want) *reservation {
 	for _, part := range parts {
 		steps := byPart[part]
 		slices.SortFunc(steps, func(a, b step) int {
-			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.busy, b.busy), -cmp.Compare(a.fits, b.fits), cmp.Compare(a.node.ID, b.node.ID))
+			return cmp.Or(cmp.Compare(vain[a.node], vain[b.node]), cmp.Compare(a.at, b.at), cmp.Compare(a.busy, b.busy), -cmp.Compare(a.fits, b.fits), cmp.Compare(a.node.ID, b.node.ID))
 		})
 		r := &reservation{number: m.last, want: w, queue: w.app.queue, nodes: map[*node]int{}, form: s.form}
 		sum := 0
@@ -272,15 +396,19 @@ func (m *Model) keep(w *want) *reservation {
 			if more := min(x.fits-r.nodes[x.node], s.Unit-sum); more > 0 && (r.nodes[x.node] > 0 || trial.take(x.node)) {
 				r.nodes[x.node] += more
 				sum += more
-				r.starts = x.at
+				r.starts = max(r.starts, x.at)
 			}
 			if sum == s.Unit {
 				break
 			}
 		}
 		trial.end()
-		if sum == s.Unit && (best == nil || r.starts < best.starts) {
-			best = r
+		kept := 0
+		for n := range r.nodes {
+			kept += vain[n]
+		}
+		if sum == s.Unit && (best == nil || kept < fewest || kept == fewest && r.starts < best.starts) {
+			best, fewest = r, kept
 		}
 	}
 	if best != nil && best.starts == math.MaxInt64 {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type stream struct {
 	next   int64
 	began  map[int64]metadata.Time
 	booked map[int64]int // containers of an application that run
+	length time.Duration // of the longest
+	most   int           // devices that one has
 }
 
 type running struct {
@@ -37,7 +40,7 @@ func newStream(t *testing.T, seed uint64, nodes int, known bool) *stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stream{m: NewModel(Config{Queues: q, Patience: 10}), rnd: rand.New(rand.NewPCG(seed, 1)), known: known, began: map[int64]metadata.Time{}, booked: map[int64]int{}}
+	s := &stream{m: NewModel(Config{Queues: q, Patience: 10}), rnd: rand.New(rand.NewPCG(seed, 1)), known: known, began: map[int64]metadata.Time{}, booked: map[int64]int{}, length: small, most: 2}
 	for i := range nodes {
 		n := Node{ID: rm.NodeID(fmt.Sprint("n", i)), Host: fmt.Sprint("n", i), Capacity: rm.Resource{Memory: 64 << 30, VCores: 64, GPUs: 4}}
 		for g := range 4 {
@@ -82,7 +85,7 @@ func (s *stream) step(t *testing.T) {
 		return true
 	})
 	for _, q := range []string{"root.a", "root.a", "root.b", "root.b"} {
-		s.submit(q, rm.Ask{ID: "s", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1 + s.rnd.IntN(2)}}, small)
+		s.submit(q, rm.Ask{ID: "s", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1 + s.rnd.IntN(s.most)}}, s.length)
 	}
 	s.tell()
 	for more := true; more; {
@@ -102,7 +105,7 @@ func (s *stream) step(t *testing.T) {
 					}
 				}
 				n.Used, n.Containers = n.Used.Add(g.Resource), n.Containers+1
-				length := metadata.Time(1000 * (1 + s.rnd.IntN(int(small/time.Second))))
+				length := metadata.Time(1000 * (1 + s.rnd.IntN(int(s.length/time.Second))))
 				s.live = append(s.live, running{g.App.Sequence, i, at.GPUs, s.now + length})
 				s.booked[g.App.Sequence]++
 			}
@@ -288,5 +291,154 @@ func TestAChangedAskGivesBackWhatIsKept(t *testing.T) {
 	m.SetApp(gang)
 	if p := m.Plan(Budget{}, 4); len(p.Groups) != 1 || p.Groups[0].App.Sequence != 3 {
 		t.Fatalf("%+v, %d reservations", p, len(m.reservations))
+	}
+}
+
+// endless puts a container on a node's first device that nobody knows an end of, and that has none.
+func (s *stream) endless(node int) {
+	n := &s.nodes[node]
+	n.GPUs[0].Free = false
+	n.Used, n.Containers = rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}, 1
+	s.live = append(s.live, running{1_000_000, node, []string{n.GPUs[0].UUID}, math.MaxInt64})
+	s.booked[1_000_000] = 1
+}
+
+// free counts the free devices of a node.
+func (s *stream) free(node int) (n int) {
+	for _, g := range s.nodes[node].GPUs {
+		if g.Free {
+			n++
+		}
+	}
+	return n
+}
+
+// A whole node is wanted. One has a container that never ends, and is the nearest to be free; on the other containers come and go. The second is kept when the
+// first has come no nearer, and the first is given back. So it is where containers take longer than the patience.
+func TestWhatIsKeptInVainIsGivenBack(t *testing.T) {
+	firsts := 0
+	for seed := range 20 {
+		length := []time.Duration{small, 10 * time.Minute}[seed%2]
+		s := newStream(t, uint64(seed), 2, false)
+		s.length, s.most = length, 1
+		s.m.Configure(Config{Queues: s.m.config.Queues, Patience: 10, Wait: time.Minute})
+		s.endless(0)
+		for range 10 {
+			s.step(t)
+		}
+		big := s.submit("root.a", rm.Ask{ID: "g", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Minute)
+		first, second, idle := false, false, 0
+		for asked := s.now; s.began[big] == 0; s.step(t) {
+			if s.now-asked > 60*60*1000 {
+				t.Fatalf("containers of %v: it waits for %v", length, s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}))
+			}
+			for _, r := range s.m.reservations {
+				for n := range r.nodes {
+					first, second = first || n.ID == "n0", second || n.ID == "n1"
+				}
+			}
+			if idle++; !second || s.m.nodes["n0"].reserved != nil || s.free(0) == 0 {
+				idle = 0
+			}
+			if idle > 2 { // what is given back at the end of a plan is given out by the next
+				t.Fatalf("containers of %v: %d devices of the node that is given back are idle", length, s.free(0))
+			}
+		}
+		if first {
+			firsts++
+		}
+		if !second {
+			t.Errorf("containers of %v: it began on a node that was not kept", length)
+		}
+	}
+	if firsts < 15 {
+		t.Errorf("the nearest node was kept %d times of 20: the test shows nothing", firsts)
+	}
+}
+
+// Where no other node could take it, what is kept stays, and it begins when there is room at last.
+func TestWhatIsKeptStaysWhereThereIsNoOther(t *testing.T) {
+	s := newStream(t, 1, 1, false)
+	s.m.Configure(Config{Queues: s.m.config.Queues, Patience: 10, Wait: time.Minute})
+	s.endless(0)
+	for range 10 {
+		s.step(t)
+	}
+	big := s.submit("root.a", rm.Ask{ID: "g", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Minute)
+	for range 600 {
+		s.step(t)
+	}
+	if len(s.m.reservations) != 1 || s.began[big] != 0 || s.free(0) != 3 {
+		t.Fatalf("%d reservations, %d devices are free", len(s.m.reservations), s.free(0))
+	}
+	for i := range s.live {
+		s.live[i].ends = s.now // the one without an end
+	}
+	s.step(t)
+	if s.began[big] == 0 {
+		t.Errorf("it waits for %v", s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}))
+	}
+}
+
+// What is kept for an ask that a limit holds back meanwhile is given back after the patience, and kept again at once when the limit has gone.
+func TestALimitGivesBackWhatIsKept(t *testing.T) {
+	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%", Max: "50%"}, "b": {Capacity: "50%"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStream(t, 1, 2, false)
+	s.m.Configure(Config{Queues: q, Patience: 1, Wait: time.Minute})
+	other := App{ID: rm.ApplicationID{Cluster: 3, Sequence: 1}, Queue: "root.a"}
+	s.m.SetApp(other)
+	quiet := func(seconds int) {
+		for range seconds {
+			s.now += 1000
+			s.m.Plan(Budget{}, s.now)
+		}
+	}
+	for i := range s.nodes {
+		s.endless(i)
+	}
+	s.tell()
+	big := s.submit("root.a", rm.Ask{ID: "g", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Minute)
+	quiet(1)
+	s.submit("root.b", rm.Ask{ID: "s", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}}, time.Minute)
+	quiet(8)
+	if len(s.m.reservations) != 1 || s.m.reservations[0].want.app.ID.Sequence != big {
+		t.Fatalf("%d reservations", len(s.m.reservations))
+	}
+	other.Used = rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}
+	s.m.SetApp(other)
+	quiet(40)
+	if len(s.m.reservations) != 1 {
+		t.Error("it is given back at once: limits come and go")
+	}
+	quiet(30)
+	if len(s.m.reservations) != 0 {
+		t.Error("room is kept for what a limit holds back")
+	}
+	other.Used = rm.Resource{}
+	s.m.SetApp(other)
+	quiet(1)
+	if len(s.m.reservations) != 1 {
+		t.Error("it has lost its turn")
+	}
+}
+
+// What wants no GPU is not refused for those that are kept, as long as it leaves what else is kept.
+func TestWhatIsKeptIsNotRefusedToWhoDoesNotWantIt(t *testing.T) {
+	s := newStream(t, 1, 1, false)
+	s.m.Configure(Config{Queues: s.m.config.Queues, Patience: 1})
+	s.endless(0)
+	s.tell()
+	s.submit("root.a", rm.Ask{ID: "g", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 40, GPUs: 4}}, time.Minute)
+	s.m.Plan(Budget{}, s.now)
+	s.submit("root.b", rm.Ask{ID: "s", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}}, time.Minute)
+	if p := s.m.Plan(Budget{}, s.now); len(p.Groups) != 1 || len(s.m.reservations) != 1 {
+		t.Fatalf("%+v, %d reservations", p, len(s.m.reservations))
+	}
+	s.submit("root.b", rm.Ask{ID: "c", Count: 30, Resource: rm.Resource{Memory: 1 << 30, VCores: 1}}, time.Minute)
+	if p := s.m.Plan(Budget{}, s.now); len(p.Groups) != 22 { // of 64 vcores 40 are kept and two in use
+		t.Errorf("%d containers without GPUs have room", len(p.Groups))
 	}
 }

@@ -106,6 +106,8 @@ type Config struct {
 	locateTime time.Duration
 	// levelEvery is how often it is looked whether the cluster has been raised.
 	levelEvery time.Duration
+	// tokenRest is how long no look at all applications' tokens begins after one that took so long.
+	tokenRest func(took time.Duration) time.Duration
 }
 
 // Configured is what a resource manager reads anew while it runs.
@@ -187,6 +189,9 @@ func (c *Config) check() error {
 		c.Minimum.VCores = 1
 	}
 	c.CommandMaster, c.ExperimentMaster = c.CommandMaster.Raise(c.Minimum), c.ExperimentMaster.Raise(c.Minimum)
+	if c.tokenRest == nil {
+		c.tokenRest = tokenRest
+	}
 	if c.endedPerPage <= 0 {
 		c.endedPerPage = endedPerPage
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,104 +47,296 @@ type attempt struct {
 }
 
 // keeper has the tokens of applications got, renewed, replaced and cancelled, while its reign lasts. No errand waits for another
-// one's.
+// one's. What is due is found by looks at all applications, which rest in proportion to what they take; what is to be done for an
+// application that has come or ended is done without one, and so is what is next in line when a place is free.
 type keeper struct {
-	r    *reign
-	wake chan struct{}
+	r        *reign
+	wg       sync.WaitGroup
+	wake     chan struct{}
+	newcomer chan struct{} // there are fresh ones
 
-	mu   sync.Mutex // guards everything below
-	busy map[errand]bool
-	getting,
+	mu sync.Mutex // guards everything below
+	// fresh are applications that have come, and may want their first token, or have ended, so that theirs are to be cancelled.
+	fresh map[rm.ApplicationID]bool
+	// line are those, by user, that have found no place to be asked for, in the order in which they came; inLine says which; turns are the
+	// users, the one whose turn was the longest ago first.
+	line   map[string][]rm.ApplicationID
+	inLine map[rm.ApplicationID]bool
+	turns  []string
+	// tending are renewals and cancellations that have found no place, in the order in which they came, and tended says which.
+	tending []errand
+	tended  map[errand]bool
+	busy    map[errand]bool
+	places,
 	others int
 	users  map[string]int // tokens asked for
 	failed map[errand]*attempt
 }
 
 func newKeeper(r *reign) *keeper {
-	return &keeper{r: r, wake: make(chan struct{}, 1), busy: map[errand]bool{}, users: map[string]int{}, failed: map[errand]*attempt{}}
+	return &keeper{
+		r: r, wake: make(chan struct{}, 1), newcomer: make(chan struct{}, 1), busy: map[errand]bool{}, users: map[string]int{}, failed: map[errand]*attempt{},
+		fresh: map[rm.ApplicationID]bool{}, line: map[string][]rm.ApplicationID{}, inLine: map[rm.ApplicationID]bool{}, tended: map[errand]bool{},
+	}
 }
+
+// noted wakes the keeper for what has come, or ended.
+func (k *keeper) noted(apps map[rm.ApplicationID]bool) {
+	k.mu.Lock()
+	for id := range apps {
+		k.fresh[id] = true
+	}
+	k.mu.Unlock()
+	kick(k.newcomer)
+	kick(k.wake)
+}
+
+// tokenRest is how long to leave alone all applications after a look at them: submissions, and what fails at once, wake us all the time.
+func tokenRest(took time.Duration) time.Duration { return max(restAfter(took), 2*time.Millisecond) }
 
 // run looks after tokens until the reign ends, and waits for what is under way.
 func (k *keeper) run() {
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer k.wg.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var rested time.Time
 	for {
 		select {
 		case <-k.r.ctx.Done():
 			return
+		case <-k.newcomer:
+			k.welcome()
+			continue
 		case <-k.wake:
 		case <-timer.C:
 		}
-		timer.Reset(k.look(time.Now(), &wg))
-		select { // many wake us together
-		case <-k.r.ctx.Done():
-			return
-		case <-time.After(2 * time.Millisecond):
+		start := time.Now()
+		if left := rested.Sub(start); left > 0 {
+			timer.Reset(left)
+			continue
+		}
+		next := k.look(start)
+		end := time.Now()
+		rested = end.Add(k.r.s.config.tokenRest(end.Sub(start)))
+		timer.Reset(next)
+	}
+}
+
+// welcome asks for the tokens of new applications, and has those of ended ones cancelled.
+func (k *keeper) welcome() {
+	k.mu.Lock()
+	fresh := k.fresh
+	k.fresh = map[rm.ApplicationID]bool{}
+	k.mu.Unlock()
+	for _, id := range slices.SortedFunc(maps.Keys(fresh), rm.ApplicationID.Compare) {
+		k.ask(id)
+		for _, c := range k.r.s.state.View().Credentials(id) {
+			k.tend(errand{app: id, number: c.Number})
 		}
 	}
 }
 
+// tend does what is due for a token that an application has, if there is a place.
+func (k *keeper) tend(e errand) {
+	view, now := k.r.s.state.View(), time.Now()
+	for _, c := range view.Credentials(e.app) {
+		if c.Number != e.number {
+			continue
+		}
+		if e, at, do := k.duty(view, c, now); do != nil && !at.After(now) {
+			var next time.Time // a look finds out
+			k.start(e, "", now, &next, do)
+		}
+	}
+}
+
+// duty is what has to be done for a token next, and when; without do nothing.
+func (k *keeper) duty(view *state.View, c *rm.Credential, now time.Time) (e errand, at time.Time, do func(context.Context) error) {
+	a := view.Application(c.Application)
+	e = errand{app: c.Application, number: c.Number}
+	switch {
+	case now.After(c.Max.Time()):
+		return e, now, func(ctx context.Context) error { return k.drop(ctx, c) }
+	case a == nil || a.State.Final() && a.Live == 0:
+		e.cancel = true
+		return e, now, func(ctx context.Context) error { return k.cancel(ctx, c) }
+	case c.Expires < c.Max:
+		return e, renewal(c), func(ctx context.Context) error { return k.renew(ctx, c) }
+	}
+	return e, now, nil
+}
+
+// ask asks for an application's token, if one is due and there is a place.
+func (k *keeper) ask(id rm.ApplicationID) {
+	view, now := k.r.s.state.View(), time.Now()
+	a := view.Application(id)
+	if a == nil || a.State.Final() {
+		return
+	}
+	all := view.Credentials(id)
+	if !wanted(all, now).After(now) {
+		var next time.Time // a look finds out
+		k.start(errand{app: id}, a.User, now, &next, k.getting(a, all))
+	}
+}
+
+// wanted is when an application's next token is to be asked for, by those that it has.
+func wanted(all []*rm.Credential, now time.Time) time.Time {
+	if len(all) == 0 {
+		return now
+	}
+	last := all[len(all)-1]
+	return last.Got.Time().Add(life(last) / 2)
+}
+
+// getting is the errand of an application's next token, after those that it had when somebody looked.
+func (k *keeper) getting(a *rm.Application, all []*rm.Credential) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if now := k.r.s.state.View().Credentials(a.ID); number(now) != number(all) {
+			return nil // got since we looked
+		}
+		return k.get(ctx, a.ID, a.User, number(all)+1)
+	}
+}
+
+// start sets an errand going, if begin has a place for it.
+func (k *keeper) start(e errand, user string, now time.Time, next *time.Time, do func(context.Context) error) {
+	if !k.begin(e, user, now, next) {
+		return
+	}
+	k.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(k.r.ctx, tokenTime)
+		defer cancel()
+		k.done(e, user, do(ctx))
+		k.askNext()
+	})
+}
+
+// askNext starts what is in line, as far as there are places, each user in turn.
+func (k *keeper) askNext() {
+	for k.r.ctx.Err() == nil {
+		k.mu.Lock()
+		id, ask := k.nextInLine()
+		e, tend := k.nextTended()
+		k.mu.Unlock()
+		if ask {
+			k.ask(id)
+		}
+		if tend {
+			k.tend(e)
+		}
+		if !ask && !tend {
+			return
+		}
+	}
+}
+
+// nextTended takes the next token for which there is a place out of the line. k.mu is held.
+func (k *keeper) nextTended() (e errand, ok bool) {
+	if k.others >= tokensAtOnce || len(k.tending) == 0 {
+		return e, false
+	}
+	e, k.tending = k.tending[0], k.tending[1:]
+	delete(k.tended, e)
+	return e, true
+}
+
+// nextInLine takes the next application for which there is a place out of the line. k.mu is held.
+func (k *keeper) nextInLine() (rm.ApplicationID, bool) {
+	if k.places >= tokensAtOnce {
+		return rm.ApplicationID{}, false
+	}
+	for i, user := range k.turns {
+		if k.users[user] >= tokensAtOnce/2 {
+			continue
+		}
+		id, rest := k.line[user][0], k.line[user][1:]
+		delete(k.inLine, id)
+		k.turns = slices.Delete(k.turns, i, i+1)
+		if k.line[user] = rest; len(rest) == 0 {
+			delete(k.line, user)
+		} else {
+			k.turns = append(k.turns, user)
+		}
+		return id, true
+	}
+	return rm.ApplicationID{}, false
+}
+
+// lineUp has an application wait for a place. k.mu is held.
+func (k *keeper) lineUp(id rm.ApplicationID, user string) {
+	if k.inLine[id] {
+		return
+	}
+	if len(k.line[user]) == 0 {
+		k.turns = append(k.turns, user)
+	}
+	k.inLine[id] = true
+	k.line[user] = append(k.line[user], id)
+}
+
+// leaveLine takes those out of the lines that want nothing any more. k.mu is held.
+func (k *keeper) leaveLine(wanted map[errand]bool) {
+	k.tending = slices.DeleteFunc(k.tending, func(e errand) bool {
+		if wanted[e] {
+			return false
+		}
+		delete(k.tended, e)
+		return true
+	})
+	k.turns = slices.DeleteFunc(k.turns, func(user string) bool {
+		left := slices.DeleteFunc(k.line[user], func(id rm.ApplicationID) bool {
+			if wanted[errand{app: id}] {
+				return false
+			}
+			delete(k.inLine, id)
+			return true
+		})
+		if k.line[user] = left; len(left) == 0 {
+			delete(k.line, user)
+			return true
+		}
+		return false
+	})
+}
+
 // look starts what is due, and returns when to look again if nobody wakes us.
-func (k *keeper) look(now time.Time, wg *sync.WaitGroup) time.Duration {
+func (k *keeper) look(now time.Time) time.Duration {
 	view := k.r.s.state.View()
 	next := now.Add(time.Hour)
-	wanted := map[errand]bool{}
+	wants := map[errand]bool{}
 	due := func(e errand, user string, at time.Time, do func(context.Context) error) {
-		wanted[e] = true
+		wants[e] = true
 		if at.After(now) {
 			next = earlier(next, at)
 			return
 		}
-		if k.begin(e, user, now, &next) {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(k.r.ctx, tokenTime)
-				defer cancel()
-				k.done(e, user, do(ctx))
-			})
-		}
+		k.start(e, user, now, &next, do)
 	}
 	for a := range view.Live() {
 		if a.State.Final() {
 			continue
 		}
-		at := now
 		all := view.Credentials(a.ID)
-		if len(all) > 0 {
-			last := all[len(all)-1]
-			at = last.Got.Time().Add(life(last) / 2)
-		} else if told := a.Submitted.Time().Add(tokenQuiet); told.After(now) {
+		if told := a.Submitted.Time().Add(tokenQuiet); len(all) == 0 && told.After(now) {
 			next = earlier(next, told)
-		} else {
+		} else if len(all) == 0 {
 			kick(k.r.wake) // which says so
 		}
-		due(errand{app: a.ID}, a.User, at, func(ctx context.Context) error {
-			if now := k.r.s.state.View().Credentials(a.ID); number(now) != number(all) {
-				return nil // got since we looked
-			}
-			return k.get(ctx, a.ID, a.User, number(all)+1)
-		})
+		due(errand{app: a.ID}, a.User, wanted(all, now), k.getting(a, all))
 	}
 	for c := range view.AllCredentials() {
-		a := view.Application(c.Application)
-		e := errand{app: c.Application, number: c.Number}
-		switch {
-		case now.After(c.Max.Time()):
-			due(e, "", now, func(ctx context.Context) error { return k.drop(ctx, c) })
-		case a == nil || a.State.Final() && a.Live == 0:
-			e.cancel = true
-			due(e, "", now, func(ctx context.Context) error { return k.cancel(ctx, c) })
-		case c.Expires < c.Max:
-			due(e, "", renewal(c), func(ctx context.Context) error { return k.renew(ctx, c) })
+		if e, at, do := k.duty(view, c, now); do != nil {
+			due(e, "", at, do)
 		}
 	}
 	k.mu.Lock()
 	for e := range k.failed {
-		if !wanted[e] {
+		if !wants[e] {
 			delete(k.failed, e)
 		}
 	}
+	k.leaveLine(wants)
 	k.mu.Unlock()
 	return max(next.Sub(now), 0)
 }
@@ -173,7 +367,8 @@ func renewal(c *rm.Credential) time.Time {
 	return c.Renewed.Time().Add(c.Expires.Time().Sub(c.Renewed.Time()) / 2)
 }
 
-// begin takes a place for an errand. false: it is under way, has to wait after it failed, or there is no place, until one is given back.
+// begin takes a place for an errand. false: it is under way, has to wait after it failed, or there is no place, until one is given back; it lines up for
+// that.
 func (k *keeper) begin(e errand, user string, now time.Time, next *time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -186,14 +381,19 @@ func (k *keeper) begin(e errand, user string, now time.Time, next *time.Time) bo
 	}
 	if e.number > 0 {
 		if k.others >= tokensAtOnce {
+			if !k.tended[e] {
+				k.tended[e] = true
+				k.tending = append(k.tending, e)
+			}
 			return false
 		}
 		k.others++
 	} else {
-		if k.getting >= tokensAtOnce || k.users[user] >= tokensAtOnce/2 {
+		if k.places >= tokensAtOnce || k.users[user] >= tokensAtOnce/2 {
+			k.lineUp(e.app, user)
 			return false
 		}
-		k.getting++
+		k.places++
 		k.users[user]++
 	}
 	k.busy[e] = true
@@ -208,7 +408,7 @@ func (k *keeper) done(e errand, user string, err error) {
 	if e.number > 0 {
 		k.others--
 	} else {
-		k.getting--
+		k.places--
 		if k.users[user]--; k.users[user] == 0 {
 			delete(k.users, user)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type fakeTokens struct {
 	mu        sync.Mutex
 	refuse    map[string]error    // by user
 	hang      map[string]chan int // by user: until it is closed
+	asked     map[string]int      // by user
 	issued    []token.Identifier
 	cancelled []int32
 	renewals  map[int32]int
@@ -43,6 +45,7 @@ type fakeTokens struct {
 func (f *fakeTokens) Get(ctx context.Context, user string) (token.Token, error) {
 	f.mu.Lock()
 	hang := f.hang[user]
+	f.asked[user]++
 	f.mu.Unlock()
 	if hang != nil {
 		select {
@@ -101,7 +104,7 @@ func (f *fakeTokens) count() (issued, cancelled int) {
 
 // tokenCluster is a cluster with one node whose filesystem gives tokens.
 func tokenCluster(t *testing.T, tune func(*Config)) (*testCluster, *fakeTokens, *fakeNode) {
-	tokens := &fakeTokens{life: 7 * 24 * time.Hour, renew: 24 * time.Hour, refuse: map[string]error{}, hang: map[string]chan int{}, renewals: map[int32]int{}}
+	tokens := &fakeTokens{life: 7 * 24 * time.Hour, renew: 24 * time.Hour, asked: map[string]int{}, refuse: map[string]error{}, hang: map[string]chan int{}, renewals: map[int32]int{}}
 	c := newTestCluster(t, 1, func(config *Config) {
 		config.Tokens = tokens
 		if tune != nil {
@@ -443,4 +446,57 @@ func TestApplicationsWithoutAToken(t *testing.T) {
 		eventually(t, "it runs, or was too late", func() bool { s := c.job(id).State; return s == rm.StateRunning || s == rm.StateFailed })
 		c.end(id)
 	})
+}
+
+// However many applications come, and however often their tokens fail, all applications are looked at only after a rest: the first token of each is asked
+// for at once, by its id, and that of who finds no place when there is one.
+func TestTokensThatFailAtOnceCostNoLooks(t *testing.T) {
+	var looks atomic.Int64
+	c, tokens, _ := tokenCluster(t, func(config *Config) {
+		config.tokenRest = func(time.Duration) time.Duration { // the first look is that of the beginning
+			looks.Add(1)
+			return time.Hour
+		}
+	})
+	eventually(t, "the first look", func() bool { return looks.Load() == 1 })
+	asked := func(user string) int {
+		tokens.mu.Lock()
+		defer tokens.mu.Unlock()
+		return tokens.asked[user]
+	}
+	const many = 3 * tokensAtOnce
+	free := make(chan int)
+	tokens.set(func() {
+		tokens.refuse["ann"] = context.DeadlineExceeded
+		tokens.hang["carol"] = free
+	})
+	var carols []rm.ApplicationID
+	for range many {
+		c.submit("ann", `{"argv":["train"]}`)
+		carols = append(carols, c.submit("carol", `{"argv":["train"]}`))
+	}
+	eventually(t, "each of ann's to be asked for once", func() bool { return asked("ann") == many })
+	eventually(t, "half of the places to be carol's", func() bool { return asked("carol") == tokensAtOnce/2 })
+	bob := c.submit("bob", `{"argv":["train"]}`)
+	eventually(t, "bob to have a token", func() bool { return len(c.leader().View().Credentials(bob)) == 1 })
+	for _, id := range carols[:many/2] {
+		c.end(id)
+	}
+	close(free)
+	for _, id := range carols[many/2:] {
+		eventually(t, "the next in line to have a token", func() bool { return len(c.leader().View().Credentials(id)) == 1 })
+	}
+	c.end(bob)
+	eventually(t, "the token of one that has ended to be cancelled", func() bool { return len(c.leader().View().Credentials(bob)) == 0 })
+	if n := looks.Load(); n != 1 || asked("ann") != many {
+		t.Errorf("%d looks, and ann's %d applications were asked for %d times", n, many, asked("ann"))
+	}
+}
+
+func TestLooksRestInProportion(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: 2 * time.Millisecond, 20 * time.Millisecond: time.Second, time.Minute: 5 * time.Second} {
+		if got := tokenRest(took); got != want {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -104,8 +105,12 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 			s.log.Warn("the time of the replicated state is ahead of this machine's clock, and goes on from there: the clock of one of the resource managers is, or was, wrong", "by", ahead)
 		}
 		for {
+			level := s.group.Load().Level()
+			if level < release.Forgetting {
+				level = 0
+			}
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
-				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(), Recovered: int64(s.group.Load().Recovered()),
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(), Recovered: int64(s.group.Load().Recovered()), Level: int32(level),
 			}}})
 			if err == nil {
 				r.epoch = result.Epoch
@@ -171,7 +176,7 @@ func (r *reign) applied(e state.Effects) {
 		kick(r.wake)
 	}
 	if r.keeper != nil && (e.Credentials || e.Restored) {
-		kick(r.keeper.wake)
+		r.keeper.noted(e.Applications)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +57,8 @@ type planner struct {
 	told map[rm.ApplicationID][]scheduler.Waiting
 	// failed are grants that could not be recorded, by ask.
 	failed map[rm.ApplicationID]map[string]rm.Reason
+	// heldBack are the applications whose asks the model was not told of because of what others of their user have not acknowledged.
+	heldBack map[rm.ApplicationID]bool
 }
 
 // note keeps what the model has to be told of.
@@ -74,6 +77,14 @@ func (p *planner) note(e state.Effects) {
 	for id := range e.Applications {
 		p.apps[id] = true
 	}
+}
+
+// again has the applications told anew that are held back: what ends that is acknowledged for others.
+func (p *planner) again() {
+	p.mu.Lock()
+	held := maps.Clone(p.heldBack)
+	p.mu.Unlock()
+	p.note(state.Effects{Applications: held})
 }
 
 // stir tells the scheduler that what the leader knows of a node is another. r.mu is held.
@@ -166,6 +177,7 @@ func (r *reign) schedule() {
 			resting, more = nil, true
 		case <-ticker.C: // reservations depend on the time
 			ticker.Next()
+			r.plans.again()
 			more = true
 		case <-news:
 			news = nil
@@ -191,6 +203,7 @@ func (p *planner) reset() {
 	defer p.mu.Unlock()
 	p.model, p.queues = nil, nil
 	p.told, p.failed = map[rm.ApplicationID][]scheduler.Waiting{}, map[rm.ApplicationID]map[string]rm.Reason{}
+	p.heldBack = map[rm.ApplicationID]bool{}
 }
 
 // plan tells the model what has changed and plans one slice. The view is what it was told of. Whoever tells it next may put another model in
@@ -325,6 +338,7 @@ func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
 	if !known(view, id) {
 		r.plans.model.RemoveApp(id)
 		delete(r.plans.failed, id)
+		delete(r.plans.heldBack, id)
 		r.finder.forget(id)
 		return
 	}
@@ -333,11 +347,16 @@ func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
 	if m := view.Master(a); m != nil && m.Live() {
 		app.Masters = m.Resource
 	}
+	delete(r.plans.heldBack, id)
 	if !a.State.Final() {
 		if a.WantsMaster() && r.credentialed(view, a) {
 			app.Asks = append(app.Asks, masterAsk(a))
 		}
-		if !a.Deaf() {
+		switch {
+		case a.Deaf():
+		case view.HeldBack(a.User):
+			r.plans.heldBack[id] = true
+		default:
 			for _, ask := range view.Asks(a.ID) {
 				if ask, ok := r.finder.resolve(a, ask); ok {
 					app.Asks = append(app.Asks, ask)
@@ -470,6 +489,15 @@ func wants(view *state.View, id rm.ApplicationID, ask string) bool {
 	return slices.ContainsFunc(view.Asks(id), func(a rm.Ask) bool { return a.ID == ask })
 }
 
+// unacknowledged says why nothing is granted to an application whose master, or whose user's masters, do not acknowledge what they are told.
+func unacknowledged(a *rm.Application) rm.Reason {
+	text := fmt.Sprintf("masters of user %s have not acknowledged the ends of many containers: as many wait as one user may have", a.User)
+	if a.Deaf() {
+		text = "the application's master has not handled the events of many containers: as many wait as one may have"
+	}
+	return rm.Reason{Code: rm.ReasonUnacknowledged, Text: text}
+}
+
 // lookingUp adds to the reasons of an application's asks what is to be said of the paths that they name.
 func (r *reign) lookingUp(view *state.View, id rm.ApplicationID, list []scheduler.Waiting) []scheduler.Waiting {
 	for _, ask := range view.Asks(id) {
@@ -520,6 +548,11 @@ func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
 	}
 	if a := view.Application(id); a != nil && len(a.After) > 0 {
 		out = append(out, scheduler.Waiting{App: id, Reason: rm.Reason{Code: rm.ReasonDependency, Text: a.AwaitedText()}})
+	}
+	if a := view.Application(id); a != nil && (a.Deaf() || view.HeldBack(a.User)) {
+		for _, ask := range view.Asks(id) {
+			out = append(out, scheduler.Waiting{App: id, Ask: ask.ID, Reason: unacknowledged(a)})
+		}
 	}
 	slices.SortFunc(out, func(a, b scheduler.Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
 	return slices.CompactFunc(out, func(a, b scheduler.Waiting) bool { return a.Ask == b.Ask }) // its asks may change between two parts

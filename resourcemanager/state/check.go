@@ -16,13 +16,17 @@ func (s *State) Check() []error {
 	have := s.index
 	holders, open, uses := len(have.holders), len(have.open), len(have.uses)
 	containers, gone := have.containerCount, have.gone.Len()
-	held, ended, total, usedBytes := maps.Clone(have.held), have.endedCount, have.total, maps.Clone(have.usedBytes)
+	held, ended, total, usedBytes := maps.Clone(have.held), [2]int{have.over.count, have.ending.count}, have.total, maps.Clone(have.usedBytes)
 	placed, after := maps.Clone(have.placed), have.after.Items()
 	s.mu.Unlock()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	counted := new(t.copy()).buildIndex()
+	again := t.copy()
+	counted := again.buildIndex()
+	if !slices.Equal(t.untold.Items(), again.untold.Items()) || t.untoldCount != again.untoldCount {
+		bad("index: ends that masters have not acknowledged: %v, %d in all, tables: %v, %d", t.untold.Items(), t.untoldCount, again.untold.Items(), again.untoldCount)
+	}
 	if !maps.Equal(held, counted.held) || total != counted.total || !maps.Equal(usedBytes, counted.usedBytes) {
 		bad("index: users hold %v, %v in all, of which for asks %v; tables: %v, %v, %v", held, total, usedBytes, counted.held, counted.total, counted.usedBytes)
 	}
@@ -35,8 +39,8 @@ func (s *State) Check() []error {
 	if !slices.Equal(after, counted.after.Items()) {
 		bad("index: who waits for whom: %v, tables: %v", after, counted.after.Items())
 	}
-	if ended != counted.endedCount {
-		bad("index: %d ended applications, tables: %d", ended, counted.endedCount)
+	if now := [2]int{counted.over.count, counted.ending.count}; ended != now {
+		bad("index: %d ended applications that hold nothing and that do, tables: %d", ended, now)
 	}
 	devices := map[string]rm.ContainerID{}
 	usedOn := map[rm.NodeID]rm.Resource{}

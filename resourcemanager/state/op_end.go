@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
@@ -86,7 +87,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	a.State, a.Final, a.Diagnostics, a.Finished = state, final, diagnostics, s.now
 	s.ended++
 	a.Ended = s.ended
-	s.addEnded(a)
+	s.ending.add(a)
 	if containers := s.endedContainers[a.ID]; containers != nil {
 		containers.Scan(func(n uint64, id rm.ContainerID) bool {
 			s.gone.Set(n, id)
@@ -119,9 +120,11 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	s.settle(a)
 }
 
-// leave takes an application off the live ones.
+// leave takes an application that has ended and holds nothing any more off the live ones.
 func (s *State) leave(a *rm.Application) {
 	s.touch.Credentials = true
+	s.ending.drop(a)
+	s.over.add(a)
 	if _, live := s.live.Delete(a.ID); live {
 		s.hold(a.User, -1, 0)
 		s.place(a.Queue, a.User, -1)
@@ -247,18 +250,31 @@ func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 
 // forgetContainers drops the oldest ended containers when there are too many: of ended applications first, so that a master
 // that starts again is told of all that its application has had. What a master has not been told of yet stays, and of those that succeeded their
-// numbers.
+// numbers. What stays has a bound of its own, see heldBack, and drives out nobody's; below release.Forgetting it counts.
 func (s *State) forgetContainers() {
-	for s.containerCount > s.config.MaxEndedContainers {
-		c := s.container(s.oldestEndedContainer())
-		a := s.app(c.ID.Attempt.Application)
-		if a != nil && !a.State.Final() && !s.told(a, c) {
+	for {
+		count, may := s.containerCount, func(rm.ContainerID) bool { return true }
+		if s.level >= release.Forgetting {
+			count -= s.untoldCount
+			may = func(id rm.ContainerID) bool { return s.forgettable(s.container(id)) }
+		}
+		if count <= s.config.MaxEndedContainers {
 			return
 		}
-		s.remember(a, c)
+		c := s.container(s.oldestEndedContainer(may))
+		if c == nil || !s.forgettable(c) {
+			return
+		}
+		s.remember(s.app(c.ID.Attempt.Application), c)
 		s.dropEndedContainer(c)
 		s.containers.Delete(c)
 	}
+}
+
+// forgettable reports whether nobody has to be told of an ended container any more.
+func (s *State) forgettable(c *rm.Container) bool {
+	a, ok := s.apps.Get(&rm.Application{ID: c.ID.Attempt.Application})
+	return !ok || a.State.Final() || s.told(a, c)
 }
 
 // remember notes with a live application that an instance has succeeded whose container is being forgotten: its master would run it again.

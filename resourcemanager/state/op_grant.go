@@ -36,6 +36,10 @@ func (s *State) conflict(g *statepb.Group) string {
 	if t == nil || t.Number != int(g.Attempt) {
 		return "the attempt has ended"
 	}
+	if g.Ask != "" && s.heldBack(a.User, s.config.MaxEndedContainers) {
+		s.touch.Applications[a.ID] = true // who plans finds out by this
+		return "masters of user " + a.User + " do not acknowledge that their containers have ended"
+	}
 	if g.Ask != "" && a.Deaf() {
 		return "its master does not handle its events"
 	}

@@ -64,6 +64,7 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 		}
 		unheard := s.dropEvents(a.ID, a.LastEvent)
 		a.Acknowledged = a.LastEvent
+		s.raise(c.Level)
 		if c.Level >= release.RetoldNotices {
 			s.retell(a, unheard)
 		}
@@ -253,6 +254,9 @@ func (s *State) releaseLaunch(id rm.ApplicationID, number uint64) {
 func (s *State) event(a *rm.Application, e Event) {
 	a.LastEvent++
 	e.Application, e.Sequence = a.ID, a.LastEvent
+	if !e.Completed.IsZero() {
+		s.countUntold(a.User, 1)
+	}
 	s.events.Set(e)
 	s.touch.Applications[a.ID] = true
 }
@@ -282,6 +286,9 @@ func (s *State) dropEvents(id rm.ApplicationID, upTo uint64) []Event {
 	})
 	for _, e := range heard {
 		s.events.Delete(e)
+		if !e.Completed.IsZero() {
+			s.countUntold(s.userOf(id), -1)
+		}
 	}
 	return heard
 }

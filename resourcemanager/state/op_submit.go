@@ -1,6 +1,7 @@
 package state
 
 import (
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -96,15 +97,21 @@ func (s *State) setApp(a *rm.Application) {
 	s.touch.Applications[a.ID] = true
 }
 
-// forgetApps drops ended applications when there are too many, so that nobody's many drive out everybody else's few.
+// forgetApps drops ended applications when there are too many, so that nobody's many drive out everybody else's few. Those that still hold something
+// are live, have their own bound, and are passed over; below release.Forgetting they count, and all wait for the first.
 func (s *State) forgetApps() {
-	for s.endedCount > s.config.MaxEnded {
-		id := s.oldestEnded()
+	for {
+		id := rm.ApplicationID{}
+		if s.level >= release.Forgetting && s.over.count > s.config.MaxEnded {
+			id = oldestOf(&s.over)
+		} else if s.level < release.Forgetting && s.over.count+s.ending.count > s.config.MaxEnded {
+			id = oldestOf(&s.over, &s.ending)
+		}
 		a := s.app(id)
-		if a.Live > 0 { // wait for the end of what it still holds
+		if a == nil || a.Live > 0 {
 			return
 		}
-		s.dropEnded(a)
+		s.over.drop(a)
 		s.apps.Delete(a)
 		if a.IdempotencyKey != "" {
 			delete(s.keys, userKey{a.User, a.IdempotencyKey})

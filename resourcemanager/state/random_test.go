@@ -115,7 +115,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 	}
 	switch kind {
 	case 0:
-		c.Op = &statepb.Command_Begin{Begin: &statepb.Begin{}}
+		c.Op = &statepb.Command_Begin{Begin: &statepb.Begin{Level: rapid.SampledFrom([]int32{0, release.Forgetting}).Draw(t, "level")}}
 	case 1, 3:
 		n := &rm.Node{
 			ID: rm.NodeID(node), State: rm.NodeRunning, Incarnation: rapid.SampledFrom([]string{"i", "i", "i", "i", "i", "i", "j"}).Draw(t, "incarnation"),

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -113,6 +114,25 @@ func (s *State) room(user string, apps int, bytes int64) error {
 			rm.ErrBusy, user, float64(mine.bytes)/mib, float64(bytes)/mib, float64(max(free, 0))/mib, s.config.MaxBytes/mib)
 	}
 	return nil
+}
+
+// countUntold counts for a user whose masters have not acknowledged ends. The number may be negative.
+func (t *tables) countUntold(user string, n int) {
+	row, _ := t.untold.Get(untoldRow{user: user})
+	t.untoldCount += n
+	if row = (untoldRow{user, row.count + n}); row.count == 0 {
+		t.untold.Delete(row)
+	} else {
+		t.untold.Set(row)
+	}
+}
+
+// heldBack reports whether nothing more is granted to a user's applications until their masters have acknowledged ends of containers, which are
+// remembered until then beside the most others. As in Room a user has at most as many as are free afterwards; but an equal part everybody has, because a
+// container ends whether or not there is room, and then one user's are too many.
+func (t *tables) heldBack(user string, most int) bool {
+	row, _ := t.untold.Get(untoldRow{user: user})
+	return t.level >= release.Forgetting && row.count > 0 && row.count >= max(most-t.untoldCount-1, most/(t.untold.Len()+1))
 }
 
 // RoomForAsks says whether an application may have more asks now; see Room.

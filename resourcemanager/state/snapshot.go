@@ -51,7 +51,7 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	e.put(&statepb.Record{Item: &statepb.Record_Header{Header: &statepb.Header{
 		Version: version, Index: t.applied, NowMs: int64(t.now),
 		ClusterMs: t.cluster, Series: t.series, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
-		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash, Recovered: t.recovered,
+		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash, Recovered: t.recovered, Level: int32(t.level),
 	}}})
 	if len(t.excluded) > 0 {
 		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
@@ -157,7 +157,7 @@ func read(r *bufio.Reader) (tables, error) {
 			t.sized = h.Index
 			t.applied, t.now, t.cluster, t.series, t.epoch = h.Index, metadata.Time(h.NowMs), h.ClusterMs, h.Series, h.Epoch
 			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
-			t.leader, t.queuesHash, t.recovered = h.Leader, h.QueuesHash, h.Recovered
+			t.leader, t.queuesHash, t.recovered, t.level = h.Leader, h.QueuesHash, h.Recovered, int(h.Level)
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
 		case *statepb.Record_Excluded:
 			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By

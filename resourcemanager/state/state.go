@@ -237,7 +237,7 @@ func (s *State) View() *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view == nil {
-		s.view = &View{t: s.tables.copy(), queues: s.madeQueues()}
+		s.view = &View{t: s.tables.copy(), queues: s.madeQueues(), most: s.config.MaxEndedContainers}
 	}
 	return s.view
 }
@@ -263,6 +263,7 @@ func (s *State) begin(c *statepb.Begin) *Result {
 		s.registrations += lostRegistrations
 		s.series, s.lastApplication = max(int64(s.now)-s.cluster, s.series+1), 0
 	}
+	s.raise(c.Level)
 	s.leader, s.queuesHash = c.Leader, c.QueuesHash
 	if s.queues.tree != nil {
 		s.queuesHash = s.queues.tree.Hash()
@@ -270,6 +271,9 @@ func (s *State) begin(c *statepb.Begin) *Result {
 	s.touch.Schedule, s.touch.Begun = true, true
 	return &Result{Epoch: s.epoch, Lease: s.lease}
 }
+
+// raise notes the level that a command says: rules that came with one count for all members from the same entry on.
+func (s *State) raise(level int32) { s.level = max(s.level, int(level)) }
 
 // settleLease forgets the leases of earlier leaders, for which this one has waited.
 func (s *State) settleLease(c *statepb.SettleLease) *Result {

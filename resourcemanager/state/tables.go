@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -22,6 +23,8 @@ type tables struct {
 	// recovered is how often the group was made anew.
 	recovered int64
 	epoch     uint64
+	// level is the highest that a command has said: which rules count of those that came with a release (release.Forgetting).
+	level int
 	// lease is the longest that a node may still hold: this leader's, or that of one before it.
 	lease time.Duration
 	// leader is who began the epoch, and queuesHash says by which queues it grants.
@@ -58,6 +61,9 @@ type tables struct {
 	onHold *btree.BTreeG[heldRow]
 	// noticed are the containers that are to go and were not ended yet, by their deadline.
 	noticed *btree.BTreeG[noticedRow]
+	// untold counts, by user, the ended containers of live applications whose masters have not acknowledged that; untoldCount is the sum.
+	untold      *btree.BTreeG[untoldRow]
+	untoldCount int
 }
 
 type askRow struct {
@@ -101,6 +107,11 @@ type noticedRow struct {
 	container rm.ContainerID
 }
 
+type untoldRow struct {
+	user  string
+	count int
+}
+
 type nodeRow struct {
 	node      rm.NodeID
 	container rm.ContainerID
@@ -133,6 +144,7 @@ func newTables() tables {
 		noticed: tree(func(a, b noticedRow) int {
 			return cmp.Or(cmp.Compare(a.deadline, b.deadline), a.container.Compare(b.container))
 		}),
+		untold: tree(func(a, b untoldRow) int { return cmp.Compare(a.user, b.user) }),
 		onHold: tree(func(a, b heldRow) int {
 			return cmp.Or(cmp.Compare(a.granted, b.granted), a.container.Compare(b.container))
 		}),
@@ -146,6 +158,7 @@ func (t *tables) copy() tables {
 	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
 	c.credentials = t.credentials.Copy()
 	c.live, c.byNode, c.onHold, c.noticed = t.live.Copy(), t.byNode.Copy(), t.onHold.Copy(), t.noticed.Copy()
+	c.untold = t.untold.Copy()
 	return c
 }
 
@@ -161,10 +174,10 @@ type index struct {
 	open map[rm.ContainerID]uint64
 	// uses counts the asks and live containers that need a launch.
 	uses map[launchKey]int
-	// endedApps of each user, and endedContainers of each application, are in the order of their ends; endedCount and
-	// containerCount are how many there are, and gone those containers whose application has ended too, over all.
-	endedApps       map[string]*btree.Map[uint64, rm.ApplicationID]
-	endedCount      int
+	// over are the ended applications that hold nothing any more, ending those that still do.
+	over, ending endedApps
+	// endedContainers of each application are in the order of their ends; containerCount is how many there are, and gone those whose application
+	// has ended too, over all.
 	endedContainers map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]
 	containerCount  int
 	gone            *btree.Map[uint64, rm.ContainerID]
@@ -188,17 +201,18 @@ type launchKey struct {
 	number uint64
 }
 
-// buildIndex derives the index, live, byNode, onHold and noticed, and the sums in nodes and applications, from the other tables.
+// buildIndex derives the index, live, byNode, onHold, noticed and untold, and the sums in nodes and applications, from the other tables.
 func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
-		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
+		over: newEndedApps(), ending: newEndedApps(), endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{}, placed: map[placeKey]int{},
 		after: tree(compareAfter),
 	}
 	fresh := newTables()
 	t.live, t.byNode, t.onHold, t.noticed = fresh.live, fresh.byNode, fresh.onHold, fresh.noticed
+	t.untold, t.untoldCount = fresh.untold, 0
 	type sum struct {
 		used      rm.Resource
 		live      int
@@ -240,7 +254,11 @@ func (t *tables) buildIndex() index {
 		}
 		if a.State.Final() {
 			c.Document, c.Tokens = nil, nil // a snapshot of an earlier program may have it
-			x.addEnded(&c)
+			if c.Live > 0 {
+				x.ending.add(&c)
+			} else {
+				x.over.add(&c)
+			}
 		} else {
 			x.hold(a.User, 0, documentBytes(a))
 		}
@@ -272,6 +290,12 @@ func (t *tables) buildIndex() index {
 		x.use(t.userOf(l.app), l.app, launchBytes(l.launch))
 		return true
 	})
+	t.events.Scan(func(e Event) bool {
+		if !e.Completed.IsZero() {
+			t.countUntold(t.userOf(e.Application), 1)
+		}
+		return true
+	})
 	t.ledger.Scan(func(l ledgerRow) bool {
 		if l.To == 0 {
 			x.open[l.Container] = l.number
@@ -281,21 +305,62 @@ func (t *tables) buildIndex() index {
 	return x
 }
 
-// addEnded and dropEnded keep endedApps.
-func (x *index) addEnded(a *rm.Application) {
-	if x.endedApps[a.User] == nil {
-		x.endedApps[a.User] = new(btree.Map[uint64, rm.ApplicationID])
-	}
-	x.endedApps[a.User].Set(a.Ended, a.ID)
-	x.endedCount++
+// endedApps are ended applications by user, in the order of their ends.
+type endedApps struct {
+	of    map[string]*btree.Map[uint64, rm.ApplicationID]
+	count int
 }
 
-func (x *index) dropEnded(a *rm.Application) {
-	x.endedApps[a.User].Delete(a.Ended)
-	x.endedCount--
-	if x.endedApps[a.User].Len() == 0 {
-		delete(x.endedApps, a.User)
+func newEndedApps() endedApps {
+	return endedApps{of: map[string]*btree.Map[uint64, rm.ApplicationID]{}}
+}
+
+// add and drop may be called again.
+func (e *endedApps) add(a *rm.Application) {
+	if e.of[a.User] == nil {
+		e.of[a.User] = new(btree.Map[uint64, rm.ApplicationID])
 	}
+	if _, there := e.of[a.User].Set(a.Ended, a.ID); !there {
+		e.count++
+	}
+}
+
+func (e *endedApps) drop(a *rm.Application) {
+	apps := e.of[a.User]
+	if apps == nil {
+		return
+	}
+	if _, there := apps.Delete(a.Ended); there {
+		e.count--
+	}
+	if apps.Len() == 0 {
+		delete(e.of, a.User)
+	}
+}
+
+// oldestOf is the application that ended longest ago of the user who has most of them.
+func oldestOf(sets ...*endedApps) rm.ApplicationID {
+	counts := map[string]int{}
+	most, of := 0, ""
+	for _, e := range sets {
+		for user, apps := range e.of {
+			counts[user] += apps.Len()
+		}
+	}
+	for user, n := range counts {
+		if n > most || n == most && user < of {
+			most, of = n, user
+		}
+	}
+	first, id := uint64(math.MaxUint64), rm.ApplicationID{}
+	for _, e := range sets {
+		if apps := e.of[of]; apps != nil {
+			if ended, app, ok := apps.Min(); ok && ended < first {
+				first, id = ended, app
+			}
+		}
+	}
+	return id
 }
 
 // addEndedContainer and dropEndedContainer keep endedContainers and gone.
@@ -325,32 +390,21 @@ func (x *index) dropEndedContainer(c *rm.Container) {
 	x.gone.Delete(c.Ended)
 }
 
-// oldestEndedContainer is the one that ended longest ago of an ended application, and where there is none, of the live
-// application that has most.
-func (x *index) oldestEndedContainer() rm.ContainerID {
+// oldestEndedContainer is the one that ended longest ago of an ended application, and where there is none, of the live application that has most, among those of
+// which one may be forgotten. Without one that is the zero id.
+func (x *index) oldestEndedContainer(may func(rm.ContainerID) bool) rm.ContainerID {
 	if _, id, ok := x.gone.Min(); ok {
 		return id
 	}
-	most, of := 0, rm.ApplicationID{}
+	most, of, oldest := 0, rm.ApplicationID{}, rm.ContainerID{}
 	for app, containers := range x.endedContainers {
 		if n := containers.Len(); n > most || n == most && app.Compare(of) < 0 {
-			most, of = n, app
+			if _, id, ok := containers.Min(); ok && may(id) {
+				most, of, oldest = n, app, id
+			}
 		}
 	}
-	_, id, _ := x.endedContainers[of].Min()
-	return id
-}
-
-// oldestEnded is the application that ended longest ago of the user who has most of them.
-func (x *index) oldestEnded() rm.ApplicationID {
-	most, of := 0, ""
-	for user, apps := range x.endedApps {
-		if n := apps.Len(); n > most || n == most && user < of {
-			most, of = n, user
-		}
-	}
-	_, id, _ := x.endedApps[of].Min()
-	return id
+	return oldest
 }
 
 // app returns a copy of an application's row, to be changed and set; nil: there is none.

@@ -12,6 +12,7 @@ import (
 type View struct {
 	t      tables
 	queues *rm.Queues
+	most   int // Config.MaxEndedContainers
 }
 
 // Index is the log index that the view contains.
@@ -43,6 +44,9 @@ func (v *View) Application(id rm.ApplicationID) *rm.Application {
 	a, _ := v.t.apps.Get(&rm.Application{ID: id})
 	return a
 }
+
+// HeldBack reports whether nothing more is granted to a user's applications until their masters have acknowledged ends of containers.
+func (v *View) HeldBack(user string) bool { return v.t.heldBack(user, v.most) }
 
 // Applications yields all applications, newest first.
 func (v *View) Applications() iter.Seq[*rm.Application] {

@@ -541,7 +541,9 @@ type Begin struct {
 	// rm.Queues.Hash of its queues, which rule while it leads.
 	QueuesHash string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
 	// How often the group was made anew of one member, or of a backup. What was given out behind that member's back is not known.
-	Recovered     int64 `protobuf:"varint,4,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	Recovered int64 `protobuf:"varint,4,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	// The level that the cluster has been raised to, as its leader knows it, from release.Forgetting on; 0: an earlier one.
+	Level         int32 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -600,6 +602,13 @@ func (x *Begin) GetQueuesHash() string {
 func (x *Begin) GetRecovered() int64 {
 	if x != nil {
 		return x.Recovered
+	}
+	return 0
+}
+
+func (x *Begin) GetLevel() int32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -6008,7 +6017,9 @@ type Header struct {
 	// How many series of ids of applications are used up.
 	Series int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
 	// How often the group was made anew.
-	Recovered     int64 `protobuf:"varint,14,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	Recovered int64 `protobuf:"varint,14,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	// The level that leaders and registrations of masters have said (release.Forgetting); 0: none has.
+	Level         int32 `protobuf:"varint,15,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6137,6 +6148,13 @@ func (x *Header) GetSeries() int64 {
 func (x *Header) GetRecovered() int64 {
 	if x != nil {
 		return x.Recovered
+	}
+	return 0
+}
+
+func (x *Header) GetLevel() int32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -6393,13 +6411,14 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"resize_job\x18J \x01(\v2(.hops.resourcemanager.state.v1.ResizeJobH\x00R\tresizeJob\x12U\n" +
 	"\x0echange_members\x18K \x01(\v2,.hops.resourcemanager.state.v1.ChangeMembersH\x00R\rchangeMembersB\x04\n" +
-	"\x02op\"y\n" +
+	"\x02op\"\x8f\x01\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12\x1f\n" +
 	"\vqueues_hash\x18\x03 \x01(\tR\n" +
 	"queuesHash\x12\x1c\n" +
-	"\trecovered\x18\x04 \x01(\x03R\trecovered\">\n" +
+	"\trecovered\x18\x04 \x01(\x03R\trecovered\x12\x14\n" +
+	"\x05level\x18\x05 \x01(\x05R\x05level\">\n" +
 	"\vSettleLease\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
@@ -6913,7 +6932,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06queues\x18\v \x01(\v2+.hops.resourcemanager.state.v1.QueuesRecordH\x00R\x06queues\x12E\n" +
 	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcluded\x12F\n" +
 	"\x06labels\x18\x15 \x01(\v2,.hops.resourcemanager.state.v1.ClusterLabelsH\x00R\x06labelsB\x06\n" +
-	"\x04item\"\x8d\x03\n" +
+	"\x04item\"\xa3\x03\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -6931,7 +6950,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vqueues_hash\x18\f \x01(\tR\n" +
 	"queuesHash\x12\x16\n" +
 	"\x06series\x18\r \x01(\x03R\x06series\x12\x1c\n" +
-	"\trecovered\x18\x0e \x01(\x03R\trecovered\"0\n" +
+	"\trecovered\x18\x0e \x01(\x03R\trecovered\x12\x14\n" +
+	"\x05level\x18\x0f \x01(\x05R\x05level\"0\n" +
 	"\bExcluded\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\"\x91\x01\n" +
