@@ -781,12 +781,16 @@ func TestTheTrashLosesNothingForWantOfMemory(t *testing.T) {
 	disk := faulty.New(mem.New(1 << 22))
 	h := open(t, disk)
 	h.put(7, 1, pattern(1000))
+	h.put(8, 1, pattern(40_000))
 	disk.Set(faulty.Nth(1, "read", packExt, true, syscall.ENOMEM))
 	wantKind(t, h.Discard(block(7, 1, 0)), metadata.ErrIO)
+	disk.Set(faulty.Nth(1, "rename", lostData, true, syscall.ENOMEM))
+	wantKind(t, h.Discard(block(8, 1, 0)), metadata.ErrIO)
 	disk.Set(nil)
 	check(t, h.Shutdown())
 	h = open(t, disk)
 	h.wantContent(7, pattern(1000))
+	h.wantContent(8, pattern(40_000))
 }
 
 func TestBitFlipsAreFound(t *testing.T) {

@@ -190,7 +190,9 @@ func (r *replica) bin() error {
 		v.trash.add(l)
 		return errors.Join(r.packed.drop(), v.emptyTrash(0))
 	}
-	if err := v.fs.Rename(v.dataPath(r.id), v.lostPath(l, lostData)); err != nil {
+	if err := v.fs.Rename(v.dataPath(r.id), v.lostPath(l, lostData)); ofProcess(err) {
+		return v.check(err) // as above
+	} else if err != nil {
 		return errors.Join(v.check(err), r.discard()) // vanished behind our back
 	}
 	if err := v.fs.Rename(r.sumsPath(), v.lostPath(l, lostSums)); err != nil {
