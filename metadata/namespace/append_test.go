@@ -157,3 +157,15 @@ func TestNobodyIsHandedABlockInWhichItWouldGoOnAtAWrongPlace(t *testing.T) {
 		})
 	}
 }
+
+// Where all blocks are full the next one begins right, whatever the block size is.
+func TestABlockBehindFullOnesIsHandedOut(t *testing.T) {
+	w := newWorld(t, Config{})
+	op := create("/f", "writer")
+	op.BlockSize = 1_100_000
+	w.write(w.must(op).Status.ID, op.BlockSize, op.BlockSize, 500)
+	last := w.blocks("/f")[2]
+	if r := w.must(&logpb.Append{Target: to("/f"), ClientName: "w", Exact: true}); r.Block == nil || r.Block.ID != last.ID || r.Offset != 2*op.BlockSize {
+		t.Error(r.Block, r.Offset)
+	}
+}

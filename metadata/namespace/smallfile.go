@@ -83,9 +83,11 @@ func (n *inode) unaligned() bool {
 const summed = 512
 
 // misleads reports whether a client of Hadoop's would fail in the last block of a file, which is not full. Of how long the file is it reckons how much of the last checksum's
-// bytes are there, and whether the block is full. So it can go on where the block begins at a multiple of summed, unless the file ends at one of the block size.
+// bytes are there, and whether the block is full. So it can go on where the block begins at a multiple of the block size, as of what it has checksums of, or of summed; but not if the file ends at
+// one of the block size.
 func (f *file) misleads() bool {
-	return (f.length-f.last().Length)%summed != 0 || f.length%f.blockSize == 0
+	begins := f.length - f.last().Length
+	return begins%f.blockSize != 0 && begins%summed != 0 || f.length%f.blockSize == 0
 }
 
 // bodyPlaces are the places of the blocks that are bodies.
