@@ -434,7 +434,7 @@ func (f *fsm) takeOver(r io.Reader) error {
 	if ahead {
 		g.wantSnapshot()
 	}
-	f.advance(ref.Index)
+	f.advance(g.snapshots.reach(ref.Index))
 	return nil
 }
 

@@ -183,6 +183,17 @@ func TestMemberThatWasAwayPullsTheStateWhileWritingGoesOn(t *testing.T) {
 	}
 }
 
+// As TestInstalledSnapshotThatEndsInAnElectionIsCurrent, of a version.
+func TestPulledVersionThatEndsInAnElectionIsCurrent(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	id := c.follower(c.form())
+	c.away(id)
+	s := endsInElection(c.cluster, func(id string) { c.begin(id, nil) })
+	c.begin(id, nil)
+	installed(c.cluster, id, s)
+}
+
 // A version that was pulled shows before raft's Restore has ended: who is told what it has seen of it is told of the version.
 func TestWhatShowsOfAPulledVersionIsCounted(t *testing.T) {
 	t.Parallel()

@@ -519,6 +519,75 @@ func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
 	}
 }
 
+// endsInElection starts the leader anew, and takes a snapshot of who leads then, whose last entries are raft's and the leader's own: no command is among them.
+// Nobody else still sends what a former leader would.
+func endsInElection(c *cluster, begin func(id string)) (s stored) {
+	c.t.Helper()
+	id := c.leader("a").host.cfg.ID
+	c.stop(id)
+	begin(id)
+	leader := c.leader("a")
+	if err := leader.Save(); err != nil {
+		c.t.Fatal(err)
+	}
+	if s = leader.snapshots.all()[0]; s.state >= s.meta.Index {
+		c.t.Fatalf("the snapshot of entry %d ends in command %d", s.meta.Index, s.state)
+	}
+	return s
+}
+
+// installed waits until a member has installed a snapshot and knows that nothing is missing.
+func installed(c *cluster, id string, s stored) {
+	c.t.Helper()
+	g := c.nodes[id].groups["a"]
+	eventually(c.t, "the snapshot is installed, and nothing is missing behind it", func() bool { return g.Applied() >= s.meta.Index && g.Current() })
+	if c.nodes[id].machines["a"].restored != 1 {
+		c.t.Error("it was not the snapshot")
+	}
+	if last := g.raft.LastIndex(); last != s.meta.Index {
+		c.t.Errorf("the log goes on to entry %d, the snapshot ends at %d", last, s.meta.Index) // then that tells nothing
+	}
+}
+
+// What a snapshot ends with may be entries of raft alone, which the state machine never sees: who installs it has them, too.
+func TestInstalledSnapshotThatEndsInAnElectionIsCurrent(t *testing.T) {
+	t.Parallel()
+	c := newCalmCluster(t, 3)
+	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10 }
+	c.start("a")
+	gone := "m1"
+	if c.leader("a").host.cfg.ID == gone {
+		gone = "m2"
+	}
+	c.stop(gone)
+	for i := range 100 { // whole files of the log go
+		c.propose("a", set(fmt.Sprint("k", i), fmt.Sprint(i, strings.Repeat("-", 2000))))
+	}
+	for _, m := range c.members {
+		if m.ID == gone {
+			continue
+		}
+		g := c.nodes[m.ID].groups["a"]
+		for round := range keptSnapshots {
+			c.propose("a", set("x", round))
+			eventually(t, m.ID+" has it", func() bool { return g.Applied() == c.leader("a").raft.LastIndex() })
+			if err := g.Save(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := endsInElection(c, func(id string) {
+		c.host(id)
+		c.open(id, "a", false, nil)
+	})
+	if err := os.RemoveAll(filepath.Join(c.nodes[gone].dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	c.host(gone)
+	c.open(gone, "a", false, nil)
+	installed(c, gone, s)
+}
+
 // An empty voter must not help to elect a leader that lacks what the voter acknowledged before it lost its disk.
 func TestEmptyMemberDoesNotElectALeaderThatLacksCommittedEntries(t *testing.T) {
 	t.Run("started without Bootstrap", func(t *testing.T) { emptyMemberDoesNotElect(t, false) })
