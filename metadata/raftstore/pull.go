@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -141,7 +142,7 @@ func (w *wire) takesReference(rpc raft.RPC) bool {
 			w.group.log.Warn("cannot take the leader's snapshot", "index", install.LastLogIndex, "err", err)
 			rpc.Respond(nil, err)
 		case here:
-			w.install(rpc, install, raw)
+			w.install(rpc, install, bytes.NewReader(raw))
 		default:
 			rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term}, nil)
 		}

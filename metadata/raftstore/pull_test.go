@@ -996,7 +996,7 @@ func TestLateSnapshotTakesNothingBack(t *testing.T) {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	waited := make(chan raft.RPCResponse, 1) // one that has waited for another to be installed
-	g.wire.install(raft.RPC{Command: install, RespChan: waited}, install, s.ref.encode())
+	g.wire.install(raft.RPC{Command: install, RespChan: waited}, install, bytes.NewReader(s.ref.encode()))
 	if a := <-waited; a.Error != nil || !a.Response.(*raft.InstallSnapshotResponse).Success {
 		t.Fatalf("%+v", a)
 	}
@@ -1006,6 +1006,50 @@ func TestLateSnapshotTakesNothingBack(t *testing.T) {
 	if s := g.snapshots.all()[0]; s.hollow {
 		t.Error("the version of its snapshot counts as lost")
 	}
+}
+
+// A snapshot that a member makes does not end behind one that it installs meanwhile: raft would take the older one for its last, and refuse what follows the
+// newer.
+func TestSnapshotBesideAnInstalledOne(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	id := c.follower(c.form())
+	c.write(5, "x")
+	c.agrees(id)
+	g, v := c.nodes[id].groups["a"], c.vaults[id]
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	v.written = sync.OnceFunc(func() {
+		close(begun)
+		<-goOn
+	})
+	saved := make(chan error, 1)
+	go func() { saved <- g.Save() }()
+	<-begun
+	g.wire.cut.Store(true)
+	for round := range 3 { // the others' logs do not go back to what it has
+		c.write(20, fmt.Sprint(round, strings.Repeat("-", 4000)), id)
+		for _, m := range c.members {
+			if m.ID != id {
+				c.agrees(m.ID)
+				c.save(c.nodes[m.ID].groups["a"])
+			}
+		}
+	}
+	g.wire.cut.Store(false)
+	eventually(t, "the version is here", func() bool {
+		g.pulls.mu.Lock()
+		defer g.pulls.mu.Unlock()
+		return g.pulls.current != nil && g.pulls.current.intake.Complete() || v.AppliedIndex() > 20
+	})
+	for end := time.Now().Add(3 * lendAgainMost); time.Now().Before(end) && v.AppliedIndex() <= 20; { // it waits
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	if err := <-saved; err != nil {
+		t.Fatal(err)
+	}
+	c.write(5, "behind both", id)
+	c.agrees(id)
 }
 
 // A leader that has gone back in front of a member's log, because that could not store anything for a while, gets on; and the member takes

@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -42,8 +41,8 @@ type wire struct {
 	// asked last, as time.Time's UnixNano of this machine.
 	lesser  chan raft.ServerID
 	courted atomic.Int64
-	// installing is held while raft takes a reference.
-	installing sync.Mutex
+	// replacing is held while raft takes a leader's snapshot, or makes one: see Group.snapshot.
+	replacing sync.Mutex
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
@@ -162,7 +161,7 @@ func (w *wire) pump() {
 			}
 			w.listen(rpc)
 			w.fit(rpc)
-			if w.hasSnapshot(rpc) || w.takesReference(rpc) || w.refusesSnapshot(rpc) || w.withholds(rpc) {
+			if w.hasSnapshot(rpc) || w.takesReference(rpc) || w.refusesSnapshot(rpc) || w.takesFrames(rpc) || w.withholds(rpc) {
 				continue
 			}
 		case rpc = <-w.inject:
@@ -218,17 +217,28 @@ func (w *wire) contained(install *raft.InstallSnapshotRequest) *raft.InstallSnap
 	return &raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term, Success: true}
 }
 
-// install has raft take a reference whose version is here. One waits for the other: a request that its sender has given up, because it took long,
-// may lie behind the one that took the version over, and would take the log back that has come since.
-func (w *wire) install(rpc raft.RPC, install *raft.InstallSnapshotRequest, raw []byte) {
-	w.installing.Lock()
-	defer w.installing.Unlock()
+// takesFrames has a leader's snapshot installed that carries the state itself, beside the pump.
+func (w *wire) takesFrames(rpc raft.RPC) bool {
+	install, ok := rpc.Command.(*raft.InstallSnapshotRequest)
+	if ok {
+		go w.install(rpc, install, rpc.Reader)
+	}
+	return ok
+}
+
+// install has raft take a leader's snapshot: a reference whose version is here, or frames. One waits for the other: a request that its sender has given up,
+// because it took long, may lie behind the one that took the version over, and would take the log back that has come since. And it waits for a snapshot that
+// raft makes: see Group.snapshot.
+func (w *wire) install(rpc raft.RPC, install *raft.InstallSnapshotRequest, data io.Reader) {
+	w.replacing.Lock()
+	defer w.replacing.Unlock()
 	if w.contains(install) {
+		_, _ = io.Copy(io.Discard, data) // the sender expects all of it to be read
 		rpc.Respond(w.contained(install), nil)
 		return
 	}
 	answer, origin := make(chan raft.RPCResponse, 1), rpc.RespChan
-	rpc.RespChan, rpc.Reader = answer, bytes.NewReader(raw)
+	rpc.RespChan, rpc.Reader = answer, data
 	w.pass(rpc)
 	select {
 	case a := <-answer:
