@@ -789,7 +789,13 @@ func TestGroupOfOneDoesNotRelyOnAnOldBackup(t *testing.T) {
 func TestPulledVersionThatNobodyInstallsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c := newVaults(t, 1)
-	c.prepare = func(h *Host) { h.pullPatience = 300 * time.Millisecond }
+	var clock atomic.Int64 // it has nothing of a wall's
+	c.prepare = func(h *Host) { h.pullPatience = time.Hour }
+	tune := c.tune
+	c.tune = func(cfg *GroupConfig) {
+		tune(cfg)
+		cfg.clock = func() time.Duration { return time.Duration(clock.Load()) }
+	}
 	g := c.form()
 	c.write(10, "x")
 	intake, err := c.vaults["m1"].Receive(Reference{Index: 1000, Hash: hashOf(1000, nil)})
@@ -801,10 +807,18 @@ func TestPulledVersionThatNobodyInstallsIsGivenUp(t *testing.T) {
 	}
 	whole := &pull{ref: Reference{Index: 1000}, intake: intake, cancel: func() {}, ended: make(chan struct{})}
 	close(whole.ended)
-	whole.asked.Store(time.Now().UnixNano())
 	g.pulls.mu.Lock()
 	g.pulls.current = whole
 	g.pulls.mu.Unlock()
+	clock.Store(int64(10 * time.Hour))
+	if here, err := g.hasOrPulls(whole.ref, "m9", ""); err != nil || !here {
+		t.Fatalf("it is here: %t, %v", here, err)
+	}
+	clock.Add(int64(time.Hour))
+	if _, some := g.pulls.forsake(g.wire.lease.now() - g.host.pullPatience); some {
+		t.Error("it is given up as soon as it may be")
+	}
+	clock.Add(1)
 	eventually(t, "it is gone", func() bool { return c.vaults["m1"].opened() == 0 })
 }
 

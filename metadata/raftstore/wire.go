@@ -38,7 +38,7 @@ type wire struct {
 
 	lease lease
 	// lesser has the last candidate who asked for a vote with less of a log than this member's; capacity 1. courted is when one with as much has
-	// asked last, as time.Time's UnixNano of this machine.
+	// asked last, by the clock of leases.
 	lesser  chan raft.ServerID
 	courted atomic.Int64
 	// replacing is held while raft takes a leader's snapshot, or makes one: see Group.snapshot.
