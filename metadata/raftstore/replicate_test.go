@@ -423,6 +423,47 @@ func TestHungLogDiskOfTheOnlyMemberIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Nor in the place of one that the others have left.
+func TestHungLogDiskOfTheLastMemberIsWaitedFor(t *testing.T) {
+	c := newCluster(t, 2)
+	hang := hangable(c, 5*time.Second, time.Second)
+	said := &counter{seen: make(map[string]int)}
+	configure := c.configure
+	c.configure = func(h *HostConfig) {
+		configure(h)
+		h.Logger = slog.New(said)
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	if g.patient("append", time.Hour) {
+		t.Error("a member is waited for that another one could replace")
+	}
+	var id, other string
+	eventually(t, "it is alone", func() bool {
+		g = c.leader("a")
+		id, other = "m1", "m2"
+		if g.host.cfg.ID == other {
+			id, other = other, id
+		}
+		return g.RemoveMember(ctx(t), other) == nil
+	})
+	c.stop(other)
+	before := said.count(waits)
+	hang(id, true)
+	done := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { done <- err })
+	eventually(t, "the deadline has gone by", func() bool { return said.count(waits) > before || g.Status().Failure != nil })
+	hang(id, false)
+	if err := <-done; err != nil || g.Status().Failure != nil {
+		t.Fatalf("%v, %v", err, g.Status().Failure)
+	}
+	c.propose("a", set("x", 3))
+}
+
+// waits is what a member says that waits for its disk.
+const waits = "the log's disk does not answer; nothing is acknowledged until it does"
+
 func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
