@@ -57,7 +57,7 @@ func (g *Group) watchSize() {
 		if err := g.host.space.room(g.snapshotTakes()); err != nil {
 			continue // writing it would fill the disk; proposals have stopped, so the log does not grow
 		}
-		switch err := g.settle(g.raft.Snapshot()); {
+		switch err := g.snapshot(); {
 		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
 			d.taken, forced = size, false
 			select {

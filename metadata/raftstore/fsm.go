@@ -197,6 +197,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 // restore loads a snapshot unless the state machine is at or ahead of it: what a state machine contains is committed.
 func (f *fsm) restore(frames *frameReader) error {
 	if applied := f.machine.AppliedIndex(); applied >= frames.state && applied > 0 {
+		f.advance(f.group.snapshots.reach(frames.state))
 		return nil
 	}
 	raise(&f.begun, frames.state)
@@ -213,7 +214,7 @@ func (f *fsm) restore(frames *frameReader) error {
 	if got := f.machine.AppliedIndex(); got != frames.state {
 		return fmt.Errorf("the state machine is at index %d after restoring a snapshot of %d", got, frames.state)
 	}
-	f.advance(frames.state)
+	f.advance(f.group.snapshots.reach(frames.state))
 	return nil
 }
 

@@ -83,9 +83,13 @@ func (g *Group) tardy(what string, took time.Duration) {
 }
 
 // patient is asked by the journal whether a write that does not end is waited for: by the only voter of its group it is, because nobody could go on when it
-// ends, and it could not either. One that makes its group, or starts, is it if it knows of no others.
+// ends, and it could not either. One that makes its group, or starts, is it if it knows of no others; later its group may have shrunk to it.
 func (g *Group) patient(what string, took time.Duration) bool {
-	if !g.solo.Load() && (g.started.Load() || g.others()) {
+	if g.started.Load() {
+		if c := g.raft.GetConfiguration().Configuration(); voters(c) != 1 || !votes(c, raft.ServerID(g.host.cfg.ID)) {
+			return false
+		}
+	} else if g.others() {
 		return false
 	}
 	g.log.Error("the log's disk does not answer; nothing is acknowledged until it does", "write", what, "for", took.Round(time.Millisecond))

@@ -176,15 +176,15 @@ func (g *Group) expire(since time.Time) {
 	l.mu.Unlock()
 	if ended {
 		g.keep()
+		g.trim()
 	}
 }
 
 // watchLoans ends loans, and a pull, that have gone stale until the group ends, and then all loans.
 func (g *Group) watchLoans() {
 	g.every(time.Second, func() (goOn bool) {
-		stale := time.Now().Add(-g.host.pullPatience)
-		g.expire(stale)
-		if ref, some := g.pulls.forsake(stale); some {
+		g.expire(time.Now().Add(-g.host.pullPatience))
+		if ref, some := g.pulls.forsake(g.wire.lease.now() - g.host.pullPatience); some {
 			g.log.Info("no leader wants a version to be installed any more: gave it up", "index", ref.Index)
 		}
 		return true

@@ -299,11 +299,19 @@ func (g *Group) Stand() error {
 
 // Save writes a snapshot of this member's state now. It is no error when nothing has changed since the last one.
 func (g *Group) Save() error {
-	err := g.settle(g.raft.Snapshot())
+	err := g.snapshot()
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return nil
 	}
 	return err
+}
+
+// snapshot has raft make a snapshot. A leader's is not installed beside: raft notes the one that ends last as what it has, and would refuse for good what follows
+// the newer one when that has taken the place of the log meanwhile.
+func (g *Group) snapshot() error {
+	g.wire.replacing.Lock()
+	defer g.wire.replacing.Unlock()
+	return g.settle(g.raft.Snapshot())
 }
 
 // change waits for a change of membership.

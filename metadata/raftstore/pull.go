@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -76,7 +77,7 @@ type pull struct {
 	intake Intake
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// asked is when the leader last wanted the version to be installed, in nanoseconds since 1970.
+	// asked is when the leader last wanted the version to be installed, by the clock of leases: no wall clock moves it.
 	asked atomic.Int64
 	// again is, after a failure, when to begin anew.
 	again time.Time
@@ -141,7 +142,7 @@ func (w *wire) takesReference(rpc raft.RPC) bool {
 			w.group.log.Warn("cannot take the leader's snapshot", "index", install.LastLogIndex, "err", err)
 			rpc.Respond(nil, err)
 		case here:
-			w.install(rpc, install, raw)
+			w.install(rpc, install, bytes.NewReader(raw))
 		default:
 			rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term}, nil)
 		}
@@ -158,7 +159,7 @@ func (g *Group) hasOrPulls(ref Reference, leader raft.ServerID, address raft.Ser
 		return true, nil
 	}
 	if c := p.current; c != nil && c.ref.same(ref) {
-		c.asked.Store(time.Now().UnixNano())
+		c.asked.Store(int64(g.wire.lease.now()))
 		select {
 		case <-c.ended: // it failed, or is complete
 			if c.intake.Complete() {
@@ -185,7 +186,7 @@ func (g *Group) hasOrPulls(ref Reference, leader raft.ServerID, address raft.Ser
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &pull{ref: ref, intake: intake, cancel: cancel, ended: make(chan struct{}), from: leader, address: address}
-	c.asked.Store(time.Now().UnixNano())
+	c.asked.Store(int64(g.wire.lease.now()))
 	p.current = c
 	g.log.Info("pulling a version of the state", "from", leader, "index", ref.Index, "bytes", ref.Bytes)
 	g.workers.Go(func() {
@@ -221,10 +222,10 @@ func (p *pulls) end() {
 
 // forsake gives up what no leader has wanted to be installed since a moment: what came meanwhile in its log may have made it needless, and it
 // takes as much space as the state.
-func (p *pulls) forsake(since time.Time) (forsaken Reference, some bool) {
+func (p *pulls) forsake(since time.Duration) (forsaken Reference, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current == nil || p.current.asked.Load() >= since.UnixNano() {
+	if p.current == nil || p.current.asked.Load() >= int64(since) {
 		return Reference{}, false
 	}
 	forsaken = p.current.ref
@@ -434,7 +435,7 @@ func (f *fsm) takeOver(r io.Reader) error {
 	if ahead {
 		g.wantSnapshot()
 	}
-	f.advance(ref.Index)
+	f.advance(g.snapshots.reach(ref.Index))
 	return nil
 }
 

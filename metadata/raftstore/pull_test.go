@@ -183,6 +183,17 @@ func TestMemberThatWasAwayPullsTheStateWhileWritingGoesOn(t *testing.T) {
 	}
 }
 
+// As TestInstalledSnapshotThatEndsInAnElectionIsCurrent, of a version.
+func TestPulledVersionThatEndsInAnElectionIsCurrent(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	id := c.follower(c.form())
+	c.away(id)
+	s := endsInElection(c.cluster, func(id string) { c.begin(id, nil) })
+	c.begin(id, nil)
+	installed(c.cluster, id, s)
+}
+
 // A version that was pulled shows before raft's Restore has ended: who is told what it has seen of it is told of the version.
 func TestWhatShowsOfAPulledVersionIsCounted(t *testing.T) {
 	t.Parallel()
@@ -778,7 +789,13 @@ func TestGroupOfOneDoesNotRelyOnAnOldBackup(t *testing.T) {
 func TestPulledVersionThatNobodyInstallsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c := newVaults(t, 1)
-	c.prepare = func(h *Host) { h.pullPatience = 300 * time.Millisecond }
+	var clock atomic.Int64 // it has nothing of a wall's
+	c.prepare = func(h *Host) { h.pullPatience = time.Hour }
+	tune := c.tune
+	c.tune = func(cfg *GroupConfig) {
+		tune(cfg)
+		cfg.clock = func() time.Duration { return time.Duration(clock.Load()) }
+	}
 	g := c.form()
 	c.write(10, "x")
 	intake, err := c.vaults["m1"].Receive(Reference{Index: 1000, Hash: hashOf(1000, nil)})
@@ -790,10 +807,18 @@ func TestPulledVersionThatNobodyInstallsIsGivenUp(t *testing.T) {
 	}
 	whole := &pull{ref: Reference{Index: 1000}, intake: intake, cancel: func() {}, ended: make(chan struct{})}
 	close(whole.ended)
-	whole.asked.Store(time.Now().UnixNano())
 	g.pulls.mu.Lock()
 	g.pulls.current = whole
 	g.pulls.mu.Unlock()
+	clock.Store(int64(10 * time.Hour))
+	if here, err := g.hasOrPulls(whole.ref, "m9", ""); err != nil || !here {
+		t.Fatalf("it is here: %t, %v", here, err)
+	}
+	clock.Add(int64(time.Hour))
+	if _, some := g.pulls.forsake(g.wire.lease.now() - g.host.pullPatience); some {
+		t.Error("it is given up as soon as it may be")
+	}
+	clock.Add(1)
 	eventually(t, "it is gone", func() bool { return c.vaults["m1"].opened() == 0 })
 }
 
@@ -843,18 +868,39 @@ func TestLogStaysForAMemberThatFollowsBehindAVersion(t *testing.T) {
 	if floor := g.lending.floor(); floor != math.MaxUint64 {
 		t.Errorf("both have followed, the log may go up to %d", floor)
 	}
-	if _, err := g.lend("m9", g.snapshots.all()[1]); err != nil {
+	for range 2 { // a group of one keeps the log behind its newest copy
+		c.write(5, "z")
+		if _, err := g.Backup(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lent := g.snapshots.all()[1]
+	if _, err := g.lend("m9", lent); err != nil {
 		t.Fatal(err)
 	}
 	g.expire(time.Now().Add(-time.Hour))
 	if g.lending.floor() == math.MaxUint64 {
 		t.Error("a version that is being pulled is not lent any more")
 	}
+	for round := range 4 { // files of log that stay for it alone
+		c.write(20, fmt.Sprint(round, strings.Repeat("-", 4000)))
+		if _, err := g.Backup(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, err := g.journal.FirstIndex(); err != nil || first > lent.meta.Index+1 {
+		t.Fatalf("the log begins at entry %d, %v, and a version of entry %d is lent", first, err, lent.meta.Index)
+	}
 	g.host.space.reserve.Store(1 << 61) // the disk is nearly full
 	g.expire(time.Now().Add(-time.Hour))
 	if floor := g.lending.floor(); floor != math.MaxUint64 || c.vaults["m1"].opened() != 0 {
 		t.Errorf("the disk is nearly full, and a slow member has the log from %d on", floor)
 	}
+	// No snapshot is taken now, with which the log would go otherwise.
+	eventually(t, "the log that stayed for a slow member is gone", func() bool {
+		first, err := g.journal.FirstIndex()
+		return err == nil && first > lent.meta.Index+1
+	})
 }
 
 // A group of one that is becoming one of several keeps its copy, and the log behind that, until its snapshots say that there are others: a
@@ -964,7 +1010,7 @@ func TestLateSnapshotTakesNothingBack(t *testing.T) {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	waited := make(chan raft.RPCResponse, 1) // one that has waited for another to be installed
-	g.wire.install(raft.RPC{Command: install, RespChan: waited}, install, s.ref.encode())
+	g.wire.install(raft.RPC{Command: install, RespChan: waited}, install, bytes.NewReader(s.ref.encode()))
 	if a := <-waited; a.Error != nil || !a.Response.(*raft.InstallSnapshotResponse).Success {
 		t.Fatalf("%+v", a)
 	}
@@ -974,6 +1020,50 @@ func TestLateSnapshotTakesNothingBack(t *testing.T) {
 	if s := g.snapshots.all()[0]; s.hollow {
 		t.Error("the version of its snapshot counts as lost")
 	}
+}
+
+// A snapshot that a member makes does not end behind one that it installs meanwhile: raft would take the older one for its last, and refuse what follows the
+// newer.
+func TestSnapshotBesideAnInstalledOne(t *testing.T) {
+	t.Parallel()
+	c := newVaults(t, 3)
+	id := c.follower(c.form())
+	c.write(5, "x")
+	c.agrees(id)
+	g, v := c.nodes[id].groups["a"], c.vaults[id]
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	v.written = sync.OnceFunc(func() {
+		close(begun)
+		<-goOn
+	})
+	saved := make(chan error, 1)
+	go func() { saved <- g.Save() }()
+	<-begun
+	g.wire.cut.Store(true)
+	for round := range 3 { // the others' logs do not go back to what it has
+		c.write(20, fmt.Sprint(round, strings.Repeat("-", 4000)), id)
+		for _, m := range c.members {
+			if m.ID != id {
+				c.agrees(m.ID)
+				c.save(c.nodes[m.ID].groups["a"])
+			}
+		}
+	}
+	g.wire.cut.Store(false)
+	eventually(t, "the version is here", func() bool {
+		g.pulls.mu.Lock()
+		defer g.pulls.mu.Unlock()
+		return g.pulls.current != nil && g.pulls.current.intake.Complete() || v.AppliedIndex() > 20
+	})
+	for end := time.Now().Add(3 * lendAgainMost); time.Now().Before(end) && v.AppliedIndex() <= 20; { // it waits
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	if err := <-saved; err != nil {
+		t.Fatal(err)
+	}
+	c.write(5, "behind both", id)
+	c.agrees(id)
 }
 
 // A leader that has gone back in front of a member's log, because that could not store anything for a while, gets on; and the member takes

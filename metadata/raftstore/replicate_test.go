@@ -423,6 +423,47 @@ func TestHungLogDiskOfTheOnlyMemberIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Nor in the place of one that the others have left.
+func TestHungLogDiskOfTheLastMemberIsWaitedFor(t *testing.T) {
+	c := newCluster(t, 2)
+	hang := hangable(c, 5*time.Second, time.Second)
+	said := &counter{seen: make(map[string]int)}
+	configure := c.configure
+	c.configure = func(h *HostConfig) {
+		configure(h)
+		h.Logger = slog.New(said)
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	if g.patient("append", time.Hour) {
+		t.Error("a member is waited for that another one could replace")
+	}
+	var id, other string
+	eventually(t, "it is alone", func() bool {
+		g = c.leader("a")
+		id, other = "m1", "m2"
+		if g.host.cfg.ID == other {
+			id, other = other, id
+		}
+		return g.RemoveMember(ctx(t), other) == nil
+	})
+	c.stop(other)
+	before := said.count(waits)
+	hang(id, true)
+	done := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { done <- err })
+	eventually(t, "the deadline has gone by", func() bool { return said.count(waits) > before || g.Status().Failure != nil })
+	hang(id, false)
+	if err := <-done; err != nil || g.Status().Failure != nil {
+		t.Fatalf("%v, %v", err, g.Status().Failure)
+	}
+	c.propose("a", set("x", 3))
+}
+
+// waits is what a member says that waits for its disk.
+const waits = "the log's disk does not answer; nothing is acknowledged until it does"
+
 func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
@@ -517,6 +558,75 @@ func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
 	if r.Status().Joining {
 		t.Fatal("it forgot that it had caught up")
 	}
+}
+
+// endsInElection starts the leader anew, and takes a snapshot of who leads then, whose last entries are raft's and the leader's own: no command is among them.
+// Nobody else still sends what a former leader would.
+func endsInElection(c *cluster, begin func(id string)) (s stored) {
+	c.t.Helper()
+	id := c.leader("a").host.cfg.ID
+	c.stop(id)
+	begin(id)
+	leader := c.leader("a")
+	if err := leader.Save(); err != nil {
+		c.t.Fatal(err)
+	}
+	if s = leader.snapshots.all()[0]; s.state >= s.meta.Index {
+		c.t.Fatalf("the snapshot of entry %d ends in command %d", s.meta.Index, s.state)
+	}
+	return s
+}
+
+// installed waits until a member has installed a snapshot and knows that nothing is missing.
+func installed(c *cluster, id string, s stored) {
+	c.t.Helper()
+	g := c.nodes[id].groups["a"]
+	eventually(c.t, "the snapshot is installed, and nothing is missing behind it", func() bool { return g.Applied() >= s.meta.Index && g.Current() })
+	if c.nodes[id].machines["a"].restored != 1 {
+		c.t.Error("it was not the snapshot")
+	}
+	if last := g.raft.LastIndex(); last != s.meta.Index {
+		c.t.Errorf("the log goes on to entry %d, the snapshot ends at %d", last, s.meta.Index) // then that tells nothing
+	}
+}
+
+// What a snapshot ends with may be entries of raft alone, which the state machine never sees: who installs it has them, too.
+func TestInstalledSnapshotThatEndsInAnElectionIsCurrent(t *testing.T) {
+	t.Parallel()
+	c := newCalmCluster(t, 3)
+	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10 }
+	c.start("a")
+	gone := "m1"
+	if c.leader("a").host.cfg.ID == gone {
+		gone = "m2"
+	}
+	c.stop(gone)
+	for i := range 100 { // whole files of the log go
+		c.propose("a", set(fmt.Sprint("k", i), fmt.Sprint(i, strings.Repeat("-", 2000))))
+	}
+	for _, m := range c.members {
+		if m.ID == gone {
+			continue
+		}
+		g := c.nodes[m.ID].groups["a"]
+		for round := range keptSnapshots {
+			c.propose("a", set("x", round))
+			eventually(t, m.ID+" has it", func() bool { return g.Applied() == c.leader("a").raft.LastIndex() })
+			if err := g.Save(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := endsInElection(c, func(id string) {
+		c.host(id)
+		c.open(id, "a", false, nil)
+	})
+	if err := os.RemoveAll(filepath.Join(c.nodes[gone].dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	c.host(gone)
+	c.open(gone, "a", false, nil)
+	installed(c, gone, s)
 }
 
 // An empty voter must not help to elect a leader that lacks what the voter acknowledged before it lost its disk.

@@ -247,6 +247,17 @@ func (s *snapshots) all() []stored {
 	return slices.Clone(s.list)
 }
 
+// reach is the last entry of any kind that a state of an index contains: a snapshot of it, or of one before, may end in entries of raft alone.
+func (s *snapshots) reach(state uint64) uint64 {
+	reach := state
+	for _, c := range s.all() {
+		if c.state <= state {
+			reach = max(reach, c.meta.Index)
+		}
+	}
+	return reach
+}
+
 // verify reads a snapshot's frames once per process. A damaged one is set aside and metadata.ErrCorrupt returned.
 func (s *snapshots) verify(id string) error {
 	s.mu.Lock()

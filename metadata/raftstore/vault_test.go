@@ -43,6 +43,8 @@ type vault struct {
 	told func(piece []byte) []byte
 	// retaining is called before it is noted what to retain, and taken when a version that was pulled shows.
 	retaining, taken func()
+	// written is called when a version has been written, before the snapshot ends.
+	written func()
 	// broken: the store takes nothing more.
 	broken atomic.Bool
 	mu     sync.Mutex
@@ -99,6 +101,9 @@ func (s *vaultSnapshot) Release()      {}
 func (s *vaultSnapshot) Write() (Reference, error) {
 	if s.v.broken.Load() {
 		return Reference{}, fmt.Errorf("disk of ice: %w", ErrStoreFailed)
+	}
+	if s.v.written != nil {
+		defer s.v.written()
 	}
 	d := s.v.disk
 	d.mu.Lock()

@@ -105,7 +105,7 @@ func (g *Group) turn(but ...raft.ServerID) (turn int) {
 // candidate with as much as it has until its turn has come. One connection of a leader's may end while another still has requests: then there is a next
 // time.
 func (g *Group) succeed(term uint64, promised int64, turn int) {
-	began, t := time.Now(), g.cfg.Timers
+	began, called, t := time.Now(), int64(g.wire.lease.now()), g.cfg.Timers
 	wait := max(g.wire.binding(), t.Lease-time.Since(g.raft.LastContact()), 0) + time.Millisecond // clocks are not read all at once
 	over, due := began.Add(wait), began.Add(wait+time.Duration(turn)*t.Heartbeat/turns)
 	for time.Now().Before(due) {
@@ -116,7 +116,7 @@ func (g *Group) succeed(term uint64, promised int64, turn int) {
 		case <-g.dying:
 			return
 		}
-		if !g.follows(term) || g.wire.lease.promised.Load() != promised || g.wire.courted.Load() > began.UnixNano() {
+		if !g.follows(term) || g.wire.lease.promised.Load() != promised || g.wire.courted.Load() > called {
 			return
 		}
 	}
@@ -152,7 +152,7 @@ func (g *Group) stand() {
 func (w *wire) compare(header raft.RPCHeader, index, term uint64) bool {
 	own := w.end()
 	if cmp.Or(cmp.Compare(own.Term, term), cmp.Compare(own.Index, index)) <= 0 {
-		w.courted.Store(time.Now().UnixNano())
+		w.courted.Store(int64(w.lease.now()))
 		return true
 	}
 	if w.content() <= 0 {

@@ -182,3 +182,46 @@ func TestWhoIsHeardIsNotGone(t *testing.T) {
 		t.Error("it is taken for gone")
 	}
 }
+
+// Who was called upon to stand leaves it to a candidate with as much of the log that comes meanwhile, whatever any wall clock says, and to none that came before.
+func TestACandidateThatCameBeforeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		comes time.Duration
+		leads bool
+	}{
+		"before":    {-time.Second, true},
+		"meanwhile": {time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var clock atomic.Int64
+			cl := newCluster(t, 3)
+			cl.timers = watchful
+			cl.tune = func(cfg *GroupConfig) {
+				cfg.clock = func() time.Duration { return bootTime() + time.Duration(clock.Load()) }
+			}
+			cl.start("a")
+			cl.propose("a", set("x", 1))
+			g := cl.leader("a")
+			follower, other := bystanders(cl, g)
+			eventually(t, "nothing is missing", func() bool {
+				return follower.raft.LastIndex() == g.raft.LastIndex() && other.raft.LastIndex() == g.raft.LastIndex()
+			})
+			g.wire.cut.Store(true)
+			term := follower.raft.CurrentTerm()
+			eventually(t, "what is under way has come", func() bool {
+				clock.Add(int64(2 * g.cfg.Timers.Heartbeat))
+				return askPreVote(t, other, follower, 1<<40)
+			})
+			follower.wire.courted.Store(int64(follower.wire.lease.now() + c.comes))
+			promised := follower.wire.lease.promised.Load()
+			follower.succeed(term, promised, 0)
+			if c.leads {
+				eventually(t, "it stands", func() bool { return follower.raft.CurrentTerm() > term })
+			} else if follower.raft.CurrentTerm() != term {
+				t.Error("it stands")
+			}
+		})
+	}
+}

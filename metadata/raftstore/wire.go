@@ -1,11 +1,11 @@
 package raftstore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,11 +39,11 @@ type wire struct {
 
 	lease lease
 	// lesser has the last candidate who asked for a vote with less of a log than this member's; capacity 1. courted is when one with as much has
-	// asked last, as time.Time's UnixNano of this machine.
+	// asked last, by the clock of leases.
 	lesser  chan raft.ServerID
 	courted atomic.Int64
-	// installing is held while raft takes a reference.
-	installing sync.Mutex
+	// replacing is held while raft takes a leader's snapshot, or makes one: see Group.snapshot.
+	replacing sync.Mutex
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
@@ -162,7 +162,7 @@ func (w *wire) pump() {
 			}
 			w.listen(rpc)
 			w.fit(rpc)
-			if w.hasSnapshot(rpc) || w.takesReference(rpc) || w.refusesSnapshot(rpc) || w.withholds(rpc) {
+			if w.hasSnapshot(rpc) || w.takesReference(rpc) || w.refusesSnapshot(rpc) || w.takesFrames(rpc) || w.withholds(rpc) {
 				continue
 			}
 		case rpc = <-w.inject:
@@ -218,17 +218,28 @@ func (w *wire) contained(install *raft.InstallSnapshotRequest) *raft.InstallSnap
 	return &raft.InstallSnapshotResponse{RPCHeader: w.header(), Term: install.Term, Success: true}
 }
 
-// install has raft take a reference whose version is here. One waits for the other: a request that its sender has given up, because it took long,
-// may lie behind the one that took the version over, and would take the log back that has come since.
-func (w *wire) install(rpc raft.RPC, install *raft.InstallSnapshotRequest, raw []byte) {
-	w.installing.Lock()
-	defer w.installing.Unlock()
+// takesFrames has a leader's snapshot installed that carries the state itself, beside the pump.
+func (w *wire) takesFrames(rpc raft.RPC) bool {
+	install, ok := rpc.Command.(*raft.InstallSnapshotRequest)
+	if ok {
+		go w.install(rpc, install, rpc.Reader)
+	}
+	return ok
+}
+
+// install has raft take a leader's snapshot: a reference whose version is here, or frames. One waits for the other: a request that its sender has given up,
+// because it took long, may lie behind the one that took the version over, and would take the log back that has come since. And it waits for a snapshot that
+// raft makes: see Group.snapshot.
+func (w *wire) install(rpc raft.RPC, install *raft.InstallSnapshotRequest, data io.Reader) {
+	w.replacing.Lock()
+	defer w.replacing.Unlock()
 	if w.contains(install) {
+		_, _ = io.Copy(io.Discard, data) // the sender expects all of it to be read
 		rpc.Respond(w.contained(install), nil)
 		return
 	}
 	answer, origin := make(chan raft.RPCResponse, 1), rpc.RespChan
-	rpc.RespChan, rpc.Reader = answer, bytes.NewReader(raw)
+	rpc.RespChan, rpc.Reader = answer, data
 	w.pass(rpc)
 	select {
 	case a := <-answer:
@@ -253,8 +264,36 @@ func (w *wire) fit(rpc raft.RPC) {
 			request.Entries, request.PrevLogEntry, request.PrevLogTerm = request.Entries[known:], base.Index, base.Term
 		}
 	}
-	request.LeaderCommitIndex = min(request.LeaderCommitIndex, request.PrevLogEntry+uint64(len(request.Entries)))
+	request.LeaderCommitIndex = w.pace(min(request.LeaderCommitIndex, request.PrevLogEntry+uint64(len(request.Entries))))
 }
+
+const (
+	// lagEntries is how many entries the state machine may be behind before it counts as behind.
+	lagEntries = 64
+	// maxPending is with how many pieces of the log waiting for the state machine's goroutine raft is told of no more. It takes 128, and one comes with each
+	// advance of the commit index, or with maxAppendEntries entries of it.
+	maxPending = 64
+	// maxPieces is how many come with one request at most; what one brings may still be under way when the next is looked at.
+	maxPieces = 16
+)
+
+// pace is up to where raft is told that a leader has committed, if that has committed so much. raft's main loop waits when its state machine's goroutine takes no
+// more: a member whose state machine is behind, or stuck, would store no entry and give no vote. What is withheld raft learns with a later request; a leader
+// sends them also when it has nothing to send.
+func (w *wire) pace(commit uint64) uint64 {
+	g := w.group
+	if commit <= g.fsm.applied.Load()+lagEntries { // no more pieces than entries
+		return commit
+	}
+	handed := g.raft.AppliedIndex() // to the goroutine
+	if pending, err := strconv.Atoi(g.raft.Stats()["fsm_pending"]); err == nil && pending > maxPending {
+		return min(commit, handed)
+	}
+	return min(commit, handed+maxPieces*maxAppendEntries)
+}
+
+// behind reports whether this member's state machine has much to carry out before it could serve, if this member were elected.
+func (g *Group) behind() bool { return g.wire.commit() > g.fsm.applied.Load()+lagEntries }
 
 // refusesSnapshot answers a leader's snapshot for which there is no space: that of its file, and of the store that the
 // state machine makes of it.
