@@ -17,7 +17,7 @@ const (
 	jsonCost  = 3
 )
 
-// tab is what one request has taken of the answers' budget.
+// tab is what one request has taken of a budget.
 type tab struct {
 	account *security.Account
 
@@ -35,10 +35,14 @@ type busyError struct {
 func (e *busyError) Unwrap() error { return e.error }
 
 // take gets room for n bytes of answer until the request ends. It may wait, and outlive the request.
-func (q *request) take(n int64) error {
-	b := q.answers
+func (q *request) take(n int64) error { return q.tab.take(q, q.answers, n) }
+
+// receive gets room for n bytes of what the request says, as take does, of another budget: many that hold theirs and want more of the same for the answer would wait for each other. Who holds
+// something of the answers' does not receive.
+func (q *request) receive(n int64) error { return q.said.take(q, q.requests, n) }
+
+func (t *tab) take(q *request, b *security.Budget, n int64) error {
 	n = min(n, b.Most())
-	t := &q.tab
 	t.mu.Lock()
 	if t.account == nil && !t.closed {
 		t.account = b.Account(q.door.UIDOfRequest(q.http))

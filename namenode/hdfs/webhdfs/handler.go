@@ -39,7 +39,9 @@ type Handler struct {
 	service namenode.Service
 	door    *security.Door
 	answers *security.Budget
-	log     *slog.Logger
+	// requests is the process's budget, another one in tests.
+	requests *security.Budget
+	log      *slog.Logger
 
 	doorTokens doorTokens
 }
@@ -53,7 +55,7 @@ func New(service namenode.Service, door *security.Door, answers *security.Budget
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Handler{service: service, door: door, answers: answers, log: log}
+	return &Handler{service: service, door: door, answers: answers, requests: security.Requests(), log: log}
 }
 
 // request is one request on its way.
@@ -65,7 +67,8 @@ type request struct {
 	op     string
 	params params
 	token  string // a delegation token by which the caller is known, as it came; empty: in another way
-	tab    tab
+	tab    tab    // of the answers' budget
+	said   tab    // of that of requests
 	// audited: of each path, or step, it was recorded whether the caller was let.
 	audited bool
 	undone  bool   // the answer is false: nothing was done
@@ -90,6 +93,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Frame-Options", "SAMEORIGIN")
 	header.Set("X-XSS-Protection", "1; mode=block")
 	q := &request{Handler: h, http: r}
+	defer q.said.settle()
 	defer q.tab.settle()
 	answer, err := q.answer()
 	q.audit(err)

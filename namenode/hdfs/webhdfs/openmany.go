@@ -44,7 +44,7 @@ func (q *request) openMany() (response, error) {
 	if announced < 0 { // it comes in chunks
 		announced = batchread.MaxNamesBytes
 	}
-	if err := q.take(announced); err != nil {
+	if err := q.receive(announced); err != nil {
 		return response{}, err
 	}
 	body, err := io.ReadAll(io.LimitReader(q.http.Body, batchread.MaxNamesBytes+1))

@@ -65,7 +65,7 @@ func (q *request) readMany() (response, error) {
 	if announced < 0 || announced > batchread.MaxRequest { // it comes in chunks, or is refused when so much was read
 		announced = batchread.MaxRequest
 	}
-	if err := q.take(announced); err != nil {
+	if err := q.receive(announced); err != nil {
 		return response{}, err
 	}
 	body, err := io.ReadAll(io.LimitReader(q.http.Body, batchread.MaxRequest+1))

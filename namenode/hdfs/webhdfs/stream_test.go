@@ -195,3 +195,34 @@ func TestLateAdmissionIsGivenBack(t *testing.T) {
 		t.Errorf("%d bytes are still held", n)
 	}
 }
+
+// looker is a body that ends in an error when it is read, after it has looked.
+type looker func()
+
+func (b looker) Read([]byte) (int, error) {
+	b()
+	return 0, io.ErrUnexpectedEOF
+}
+
+// What a request that is being received holds is not of the answers' budget, of which it wants more later: many would wait for each other.
+func TestWhatIsReceivedIsNoAnswer(t *testing.T) {
+	requests, answers := security.NewBudget(security.BudgetConfig{Purpose: "requests", Total: 64 << 20}), security.NewBudget(security.BudgetConfig{Purpose: "answers", Total: 64 << 20})
+	h := New(&directory{}, security.NewDoor(security.Config{}), answers, nil)
+	h.requests = requests
+	for name, operation := range map[string]func(*request) (response, error){"OPENMANY": (*request).openMany, "READMANY": (*request).readMany} {
+		looked := false
+		q := &request{Handler: h, http: httptest.NewRequest(http.MethodPost, "/", looker(func() {
+			if looked = true; requests.Used() == 0 || answers.Used() != 0 {
+				t.Errorf("%s: %d bytes of requests are held, %d of answers", name, requests.Used(), answers.Used())
+			}
+		}))}
+		if _, err := operation(q); err == nil || !looked {
+			t.Errorf("%s: %v, looked %v", name, err, looked)
+		}
+		q.said.settle()
+		q.tab.settle()
+		if n := requests.Used(); n != 0 {
+			t.Errorf("%s: %d bytes are still held", name, n)
+		}
+	}
+}
