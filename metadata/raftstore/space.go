@@ -284,7 +284,7 @@ func (g *Group) choose(heirs []raft.Server, fit func(knowledge) bool) (best raft
 }
 
 // holdsBack: this member lets others win elections. One that joins has no vote for itself, and one whose disk is nearly
-// full, or whose state machine is stuck or behind, stands only when nobody else was elected for a while.
+// full, or whose state machine is stuck, stands only when nobody else was elected for a while.
 func (g *Group) holdsBack() bool {
-	return g.joining.Load() || (g.host.space.low() || g.stuck.Load() || g.behind()) && time.Since(g.wire.heardAt()) < 5*g.cfg.Timers.Election
+	return g.joining.Load() || (g.host.space.low() || g.stuck.Load()) && time.Since(g.wire.heardAt()) < 5*g.cfg.Timers.Election
 }

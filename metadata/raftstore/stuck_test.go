@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -98,36 +97,6 @@ func TestLeaderWhoseStateMachineIsStuckHandsOver(t *testing.T) {
 	eventually(t, "it goes on where it was", func() bool {
 		m := c.nodes[id].machines["a"]
 		return m.get("x") == "5" && m.get("y") == "2" && !g.stuck.Load()
-	})
-}
-
-// A member whose state machine is stuck stores entries, and votes, however much it has to carry out: with another member away the group goes on, and is not led by
-// the one that would have to carry all of that out first.
-func TestAMemberThatIsStuckStoresAndVotes(t *testing.T) {
-	t.Parallel()
-	c := newCalmCluster(t, 3)
-	c.start("a")
-	c.propose("a", set("x", 0))
-	leader := c.leader("a")
-	stuck, _ := bystanders(c, leader)
-	goOn := stuckMachines(c, stuck.host.cfg.ID)
-	const changes = 500
-	for i := range changes { // each by itself is one more advance of the commit index
-		c.propose("a", set("x", i+1), stuck.host.cfg.ID)
-	}
-	eventually(t, "it has stored all of that", func() bool {
-		return stuck.raft.LastIndex() >= c.leader("a", stuck.host.cfg.ID).raft.CommitIndex()
-	})
-	gone := c.leader("a", stuck.host.cfg.ID).host.cfg.ID
-	c.stop(gone)
-	c.propose("a", set("y", 1), gone, stuck.host.cfg.ID)
-	if stuck.willing() || !stuck.behind() {
-		t.Error("it says that it would lead")
-	}
-	goOn()
-	m := c.nodes[stuck.host.cfg.ID].machines["a"]
-	eventually(t, "it carries out everything", func() bool {
-		return m.get("x") == fmt.Sprint(changes) && m.get("y") == "1" && !stuck.behind() && stuck.Current()
 	})
 }
 

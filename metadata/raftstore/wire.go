@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -264,36 +263,8 @@ func (w *wire) fit(rpc raft.RPC) {
 			request.Entries, request.PrevLogEntry, request.PrevLogTerm = request.Entries[known:], base.Index, base.Term
 		}
 	}
-	request.LeaderCommitIndex = w.pace(min(request.LeaderCommitIndex, request.PrevLogEntry+uint64(len(request.Entries))))
+	request.LeaderCommitIndex = min(request.LeaderCommitIndex, request.PrevLogEntry+uint64(len(request.Entries)))
 }
-
-const (
-	// lagEntries is how many entries the state machine may be behind before it counts as behind.
-	lagEntries = 64
-	// maxPending is with how many pieces of the log waiting for the state machine's goroutine raft is told of no more. It takes 128, and one comes with each
-	// advance of the commit index, or with maxAppendEntries entries of it.
-	maxPending = 64
-	// maxPieces is how many come with one request at most; what one brings may still be under way when the next is looked at.
-	maxPieces = 16
-)
-
-// pace is up to where raft is told that a leader has committed, if that has committed so much. raft's main loop waits when its state machine's goroutine takes no
-// more: a member whose state machine is behind, or stuck, would store no entry and give no vote. What is withheld raft learns with a later request; a leader
-// sends them also when it has nothing to send.
-func (w *wire) pace(commit uint64) uint64 {
-	g := w.group
-	if commit <= g.fsm.applied.Load()+lagEntries { // no more pieces than entries
-		return commit
-	}
-	handed := g.raft.AppliedIndex() // to the goroutine
-	if pending, err := strconv.Atoi(g.raft.Stats()["fsm_pending"]); err == nil && pending > maxPending {
-		return min(commit, handed)
-	}
-	return min(commit, handed+maxPieces*maxAppendEntries)
-}
-
-// behind reports whether this member's state machine has much to carry out before it could serve, if this member were elected.
-func (g *Group) behind() bool { return g.wire.commit() > g.fsm.applied.Load()+lagEntries }
 
 // refusesSnapshot answers a leader's snapshot for which there is no space: that of its file, and of the store that the
 // state machine makes of it.
