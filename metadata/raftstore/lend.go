@@ -176,7 +176,6 @@ func (g *Group) expire(since time.Time) {
 	l.mu.Unlock()
 	if ended {
 		g.keep()
-		g.trim()
 	}
 }
 

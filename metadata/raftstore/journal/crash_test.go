@@ -136,11 +136,7 @@ func (l *life) step() error {
 		l.j.Cover(l.now.covered)
 		l.j.Keep(at.Index)
 		done = l.now
-		if l.rng.IntN(3) == 0 { // or later, because the disk is nearly full
-			err = l.j.Trim()
-		} else {
-			err = l.j.DeleteRange(l.now.log[0].Index, at.Index)
-		}
+		err = l.j.DeleteRange(l.now.log[0].Index, at.Index)
 	case n < 15: // a snapshot is installed
 		before := l.now.covered
 		l.now.covered = Covered{max(l.now.last(), l.now.covered.Index) + uint64(l.rng.IntN(50)), l.now.term}
