@@ -25,6 +25,8 @@ func (s *Store) initRecovery(r *replica, b metadata.Block, recovery metadata.Gen
 			return metadata.Errorf(metadata.ErrRecoveryInProgress, "replica %v is not older than recovery %d", r.blockLocked(), recovery)
 		case r.recovery >= recovery:
 			return metadata.Errorf(metadata.ErrRecoveryInProgress, "replica %v is in recovery %d, not older than %d", r.blockLocked(), r.recovery, recovery)
+		case r.bad && r.suffix == sufUnsynced: // see judge: of its bytes nobody knows whether they are whole, and others may be
+			return metadata.Errorf(metadata.ErrIO, "replica %v was never synced, and is damaged", r.blockLocked())
 		}
 		return nil
 	}

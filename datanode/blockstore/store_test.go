@@ -787,6 +787,11 @@ func TestTheTrashLosesNothingForWantOfMemory(t *testing.T) {
 	disk.Set(faulty.Nth(1, "rename", lostData, true, syscall.ENOMEM))
 	wantKind(t, h.Discard(block(8, 1, 0)), metadata.ErrIO)
 	disk.Set(nil)
+	for _, id := range []metadata.BlockID{7, 8} { // else what comes later under its name would be taken for it
+		if !h.Store.all()[0].hasStray(id, 1) {
+			t.Errorf("block %d is not known to be there", id)
+		}
+	}
 	check(t, h.Shutdown())
 	h = open(t, disk)
 	h.wantContent(7, pattern(1000))

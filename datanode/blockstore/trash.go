@@ -176,7 +176,8 @@ func (r *replica) bin() error {
 	if r.packed != nil {
 		sums, data, err := r.packed.read(nil)
 		if ofProcess(err) {
-			return v.check(err) // the next start finds it again
+			v.leaveAlone(r) // the next start finds it again, unless the block comes again before
+			return v.check(err)
 		}
 		if err != nil {
 			return r.discard() // there is nothing left of it
@@ -191,7 +192,8 @@ func (r *replica) bin() error {
 		return errors.Join(r.packed.drop(), v.emptyTrash(0))
 	}
 	if err := v.fs.Rename(v.dataPath(r.id), v.lostPath(l, lostData)); ofProcess(err) {
-		return v.check(err) // as above
+		v.leaveAlone(r) // as above
+		return v.check(err)
 	} else if err != nil {
 		return errors.Join(v.check(err), r.discard()) // vanished behind our back
 	}

@@ -253,6 +253,8 @@ func TestAnUnsyncedReplicaCannotBeRead(t *testing.T) {
 		t.Error("it was settled")
 	}
 	wantKind(t, h.Verify(t.Context(), 1, datanode.VerifyOptions{}), metadata.ErrCorrupt)
+	_, err := h.InitRecovery(metadata.Block{ID: 1, Generation: 1}, 2) // it is not known to be whole, and others may be
+	wantKind(t, err, metadata.ErrIO)
 	disk.Set(nil)
 	other := open(t, clone(inner))
 	if other.wantContent(1, pattern(100_000)); len(other.Corrupt()) > 0 {

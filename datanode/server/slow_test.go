@@ -138,7 +138,7 @@ func TestReadManyGoesOnBesideAHungDisk(t *testing.T) {
 		if fmt.Sprint(got) != "[0 2 4]" || len(problems) != 3 || problems[0].Index != 1 || problems[1].Index != 3 || problems[2].Index != 5 {
 			t.Errorf("pieces %v, problems %v", got, problems)
 		}
-		if n := p.stuck.Load(); n != 1 {
+		if n := p.stuck.Load(); n < 1 || n > 2 { // one of the requests, and the scrubber, which verifies a replica at a time
 			t.Errorf("%d wait for the disk", n)
 		}
 	}

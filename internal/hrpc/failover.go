@@ -384,6 +384,9 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 			if err == nil || !f.again(ctx, err) && ctx.Err() == nil {
 				return err
 			}
+			if ctx.Err() != nil { // what it was refused with before is not what became of it
+				causes[at] = fmt.Errorf("%w, before: %v", err, causes[at]) //nolint:errorlint // that is no cause any more
+			}
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w: %w", method, context.Cause(ctx), &UnreachableError{Addresses: f.config.Addresses, Errors: causes})

@@ -211,7 +211,7 @@ func TestWithoutAPlaceOthersAreAskedForWhatIsDamaged(t *testing.T) {
 	lead.finds(t, b)
 	defer lead.fill(t)()
 	eventually(t, "it comes", func() bool {
-		got, err := lead.Body(t.Context(), b.ID, b.Generation)
+		got, err := lead.bodyFor(t.Context(), "ann", b.ID, b.Generation)
 		return err == nil && bytes.Equal(got, data)
 	})
 }

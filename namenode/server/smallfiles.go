@@ -308,6 +308,8 @@ const (
 	// bodyReadPatience is how long a call waits for a place among them, and bodyPatience how long it waits for a body in all where its client has said nothing. Hadoop's clients wait for
 	// a minute.
 	bodyReadPatience, bodyPatience = 5 * time.Second, 30 * time.Second
+	// doorReadPatience is bodyReadPatience at the block door, where all wait in one line, and whose clients take a file for lost that is refused.
+	doorReadPatience = 20 * time.Second
 	// doorShare and memberShare are whose share of the places it is where no user is known: all who read at the block door, and the other namenodes.
 	doorShare, memberShare = "\x00door", "\x00namenodes"
 )
@@ -317,7 +319,11 @@ func (s *Server) takeReadPlace(ctx context.Context, user string) error {
 	if s.bodyReads.try(user) {
 		return nil
 	}
-	patience, cancel := context.WithTimeout(ctx, bodyReadPatience)
+	limit := bodyReadPatience
+	if user == doorShare {
+		limit = doorReadPatience
+	}
+	patience, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	switch {
 	case s.bodyReads.take(user, patience.Done()):
