@@ -176,6 +176,7 @@ func (g *Group) expire(since time.Time) {
 	l.mu.Unlock()
 	if ended {
 		g.keep()
+		g.trim()
 	}
 }
 

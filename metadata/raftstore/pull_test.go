@@ -868,18 +868,39 @@ func TestLogStaysForAMemberThatFollowsBehindAVersion(t *testing.T) {
 	if floor := g.lending.floor(); floor != math.MaxUint64 {
 		t.Errorf("both have followed, the log may go up to %d", floor)
 	}
-	if _, err := g.lend("m9", g.snapshots.all()[1]); err != nil {
+	for range 2 { // a group of one keeps the log behind its newest copy
+		c.write(5, "z")
+		if _, err := g.Backup(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lent := g.snapshots.all()[1]
+	if _, err := g.lend("m9", lent); err != nil {
 		t.Fatal(err)
 	}
 	g.expire(time.Now().Add(-time.Hour))
 	if g.lending.floor() == math.MaxUint64 {
 		t.Error("a version that is being pulled is not lent any more")
 	}
+	for round := range 4 { // files of log that stay for it alone
+		c.write(20, fmt.Sprint(round, strings.Repeat("-", 4000)))
+		if _, err := g.Backup(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, err := g.journal.FirstIndex(); err != nil || first > lent.meta.Index+1 {
+		t.Fatalf("the log begins at entry %d, %v, and a version of entry %d is lent", first, err, lent.meta.Index)
+	}
 	g.host.space.reserve.Store(1 << 61) // the disk is nearly full
 	g.expire(time.Now().Add(-time.Hour))
 	if floor := g.lending.floor(); floor != math.MaxUint64 || c.vaults["m1"].opened() != 0 {
 		t.Errorf("the disk is nearly full, and a slow member has the log from %d on", floor)
 	}
+	// No snapshot is taken now, with which the log would go otherwise.
+	eventually(t, "the log that stayed for a slow member is gone", func() bool {
+		first, err := g.journal.FirstIndex()
+		return err == nil && first > lent.meta.Index+1
+	})
 }
 
 // A group of one that is becoming one of several keeps its copy, and the log behind that, until its snapshots say that there are others: a

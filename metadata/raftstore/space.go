@@ -187,6 +187,7 @@ func (g *Group) watchSpace() {
 			d.store = g.cfg.Headroom()
 		}
 		g.host.space.want(g.name, d)
+		g.trim()
 		r := g.reign.Load()
 		if r == nil || !g.host.space.low() {
 			return true
@@ -204,6 +205,17 @@ func (g *Group) watchSpace() {
 		}
 		return true
 	})
+}
+
+// trim takes off the log what is needless, if the disk is nearly full. Otherwise that goes with the next snapshot, for which there is no space then: a loan may have
+// ended, or a copy have been made, behind the last one.
+func (g *Group) trim() {
+	if !g.host.space.low() {
+		return
+	}
+	if err := g.journal.Trim(); err != nil {
+		g.log.Debug("cannot take off the head of the log", "err", err) // the journal says itself that it failed
+	}
 }
 
 // snapshotTakes is about how many bytes the next snapshot writes: as much as the last one, or, of a state machine that keeps versions, what

@@ -136,7 +136,11 @@ func (l *life) step() error {
 		l.j.Cover(l.now.covered)
 		l.j.Keep(at.Index)
 		done = l.now
-		err = l.j.DeleteRange(l.now.log[0].Index, at.Index)
+		if l.rng.IntN(3) == 0 { // or later, because the disk is nearly full
+			err = l.j.Trim()
+		} else {
+			err = l.j.DeleteRange(l.now.log[0].Index, at.Index)
+		}
 	case n < 15: // a snapshot is installed
 		before := l.now.covered
 		l.now.covered = Covered{max(l.now.last(), l.now.covered.Index) + uint64(l.rng.IntN(50)), l.now.term}
@@ -145,7 +149,8 @@ func (l *life) step() error {
 			if e := l.now.log[max(0, n-1-l.rng.IntN(20))]; e.Index > before.Index {
 				l.now.covered, goes = Covered{e.Index, e.Term}, false
 			}
-		} else if e := l.now.last(); e == l.now.covered.Index && e > 0 { // it is the end of the log
+		}
+		if n, e := len(l.now.log), l.now.last(); goes && e == l.now.covered.Index && e > 0 { // it is the end of the log, which stays
 			l.now.covered.Term, goes = l.now.log[n-1].Term, false
 		}
 		l.j.Cover(l.now.covered)

@@ -596,12 +596,33 @@ func (j *Journal) retire(gone []*segment, live int) error {
 	return nil
 }
 
-// Keep allows DeleteRange to remove a head of the log up to and including index: the last entry that the oldest kept
+// Keep allows DeleteRange and Trim to remove a head of the log up to and including index: the last entry that the oldest kept
 // snapshot covers. Initially nothing may go.
 func (j *Journal) Keep(index uint64) {
 	j.mu.Lock()
 	j.keep = max(j.keep, index)
 	j.mu.Unlock()
+}
+
+// Trim removes the head of the log as far as Keep allows, and gives what the log keeps for later back to the disk: for one that is nearly full, where raft
+// calls DeleteRange no more, because no snapshot is taken. The last segment stays, and with it the last entry. It changes nothing, and waits for nobody, where no
+// segment is needless.
+func (j *Journal) Trim() error {
+	j.mu.RLock()
+	needless := len(j.segments) > 1 && j.segments[0].last() <= j.keep
+	j.mu.RUnlock()
+	if !needless {
+		return nil
+	}
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	j.mu.RLock()
+	keep := j.keep
+	j.mu.RUnlock()
+	if err := j.cutHead(keep); err != nil {
+		return err
+	}
+	return j.write("give spare segments back", j.pool.release)
 }
 
 // Failed reports whether the journal is over because of its disk: Config.Fatal is being called or was.

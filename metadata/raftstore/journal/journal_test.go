@@ -209,6 +209,63 @@ func TestHeadGoesOnlyBehindTheOlderSnapshot(t *testing.T) {
 	holds(t, open(t, cfg), first, 300)
 }
 
+// What may go goes without a snapshot when it has to, down to the last segment, and its files with it.
+func TestHeadGoesForWantOfSpace(t *testing.T) {
+	disk := newMemoryDisk()
+	cfg := testConfig("/log")
+	cfg.Disk, cfg.SegmentBytes = disk, 8<<10
+	j := open(t, cfg)
+	files := func() (n int) {
+		j.makers.Wait()
+		disk.mu.Lock()
+		defer disk.mu.Unlock()
+		return len(disk.names)
+	}
+	trim := func() (first uint64) {
+		t.Helper()
+		if err := j.Trim(); err != nil {
+			t.Fatal(err)
+		}
+		first, _ = j.FirstIndex()
+		return first
+	}
+	if first := trim(); first != 0 {
+		t.Fatalf("an empty log begins at %d", first)
+	}
+	fill(t, j, 1, 600)
+	before := files()
+	if trim(); files() != before {
+		t.Fatal("files go that are kept")
+	}
+	holds(t, j, 1, 600)
+	j.Keep(400)
+	first := trim()
+	if first < 250 || first > 401 { // whole segments go
+		t.Fatalf("the log begins at %d", first)
+	}
+	holds(t, j, first, 600)
+	if now := files(); now > before/2+2 { // of state and of the one that is ready
+		t.Fatalf("of %d files %d are left", before, now)
+	}
+	if err := j.DeleteRange(1, 300); err != nil { // raft had looked before
+		t.Fatal(err)
+	}
+	holds(t, j, first, 600)
+	fill(t, j, 601, 700)
+	j.Keep(10_000)
+	if first = trim(); first > 700 {
+		t.Fatalf("the log begins at %d", first)
+	}
+	holds(t, j, first, 700)
+	if now := files(); now > 3 {
+		t.Fatalf("%d files for one segment, the state and the one that is ready", now)
+	}
+	fill(t, j, 701, 900)
+	j.Close()
+	cfg.Covered, cfg.Disk = Covered{Index: 700, Term: entry(700).Term}, disk.restart()
+	holds(t, open(t, cfg), first, 900)
+}
+
 func TestLogGoesOnBehindAnInstalledSnapshot(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	j := open(t, cfg)
