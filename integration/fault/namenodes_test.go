@@ -250,6 +250,7 @@ func (s *scene) revive(name, address string) (reinstalled bool) {
 		}
 		return s.answers(address)
 	})
+	s.k.AwaitMember(s.fs, address) // one that is reinstalled answers before a leader has found it, and nothing else may be damaged meanwhile
 	return reinstalled
 }
 
